@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ffmem.analyses.patterns.prefixes import Prefix
-from ffmem.analyses.patterns.semantic_patterns import NO_WORDS, ControlKey, content_words
+from ffmem.analyses.patterns.semantic_patterns import content_words
 
 
 def words_of(text: str) -> list[str]:
@@ -72,8 +72,3 @@ def embedding(found: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Ten
             for prefix, gone in zip(found, removed, strict=True)
         ]
     )
-
-
-def control_key(shown: Sequence[Prefix]) -> ControlKey:
-    """A control key that loses no word."""
-    return shown, [NO_WORDS] * len(shown)

@@ -12,13 +12,12 @@ from ffmem.address import Address
 from ffmem.analyses.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.analyses.patterns.record import trigger_labels
 from ffmem.analyses.patterns.rule_annotator import RuleAnnotator
-from ffmem.analyses.patterns.semantic_patterns import ClusterFinder, WordContexts
+from ffmem.analyses.patterns.semantic_patterns import TopicFinder, WordContexts
 from ffmem.analyses.patterns.surface_patterns import Background
 from ffmem.corpus.sentences import tokens_and_ends
 from ffmem.corpus.sources import Source, documents
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from tests.analyses.planted import control_key
 
 PRESS = """
 The vineyard is known for its wine, and its grapes are still crushed in a medieval press
@@ -80,11 +79,11 @@ def annotator(model: LanguageModel) -> RuleAnnotator:
         found.append(Prefix(number, text, whole.ids[:size], whole.ends[:size]))
     background, pool = Background.of(found), found[:600]
     pseudo = PseudoKeys(pool, seed=0)
-    keys = [control_key(pseudo.random(0).shown) for _ in range(200)]
+    keys = [pseudo.random(0).shown for _ in range(200)]
     texts = (text for path in (demo.TRAIN, demo.VALID) for text in documents(Source(str(path))))
     words = WordContexts(texts, background)
     return RuleAnnotator(
-        background, ClusterFinder.calibrate(words, background, pool, {"random": keys})
+        background, TopicFinder.calibrate(words, background, pool, {"random": keys})
     )
 
 

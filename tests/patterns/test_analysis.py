@@ -7,7 +7,7 @@ import torch
 
 from ffmem.address import Address
 from ffmem.analyses.patterns.charts import patterns_chart
-from ffmem.analyses.patterns.measure import control_removals, near_misses, patterns_by_rule
+from ffmem.analyses.patterns.measure import near_misses, patterns_by_rule
 from ffmem.analyses.patterns.prefixes import (
     CONTROLS,
     PseudoKeys,
@@ -15,7 +15,6 @@ from ffmem.analyses.patterns.prefixes import (
     trigger_prefixes,
 )
 from ffmem.analyses.patterns.record import PatternResults
-from ffmem.analyses.patterns.rule_annotator import RuleAnnotator
 from ffmem.analyses.patterns.semantic_patterns import WordContexts
 from ffmem.analyses.patterns.surface_patterns import Background
 from ffmem.errors import StoreError
@@ -121,22 +120,6 @@ def test_near_misses_are_the_strongest_of_the_sample_below_the_triggers(store: S
     weakest = min(coefficients[prefix] for prefix in found)
     others = [c for p, c in sample if p not in triggers and p not in found]
     assert all(coefficient <= weakest for coefficient in others)
-
-
-def test_controls_lose_words_as_far_from_their_end_as_the_triggers_do() -> None:
-    draw = random.Random(3)
-    surface = RuleAnnotator(Background.of(prefixes([filler(draw) for _ in range(300)])))
-    triggers = prefixes([[*filler(draw), "press"] for _ in range(25)], 1_000)
-    shown = prefixes([filler(draw) for _ in range(25)], 2_000)
-    removed = surface.shared_words(triggers)
-    assert all(
-        len(trigger.words) - 1 in gone for trigger, gone in zip(triggers, removed, strict=True)
-    )
-    for prefix, gone in zip(
-        shown, control_removals(shown, surface, triggers, removed), strict=True
-    ):
-        assert len(prefix.words) - 1 in gone
-    assert control_removals(shown, surface, [], []) == surface.shared_words(shown)
 
 
 def test_words_that_keep_the_same_company_are_near_and_others_are_not() -> None:

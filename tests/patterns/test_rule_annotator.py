@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,14 +15,13 @@ from ffmem.analyses.patterns.measure import summarise_patterns
 from ffmem.analyses.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.analyses.patterns.record import KeyPatterns, Pattern, trigger_labels
 from ffmem.analyses.patterns.rule_annotator import RuleAnnotator
-from ffmem.analyses.patterns.semantic_patterns import ClusterFinder, WordFields, content_words
+from ffmem.analyses.patterns.semantic_patterns import NO_WORDS, TopicFinder, WordClasses
 from ffmem.analyses.patterns.surface_patterns import Background, shared_features
 from tests.analyses.planted import (
     NEWS,
     PLAIN,
     WAR,
     about,
-    control_key,
     embedding,
     filler,
     prefixes,
@@ -44,9 +44,9 @@ def corpus() -> list[Prefix]:
 def annotator(corpus: list[Prefix]) -> RuleAnnotator:
     background = Background.of(corpus)
     pseudo = PseudoKeys(corpus, seed=0)
-    keys = [control_key(pseudo.random(1).shown) for _ in range(150)]
+    keys = [pseudo.random(1).shown for _ in range(150)]
     return RuleAnnotator(
-        background, ClusterFinder.calibrate(embedding, background, corpus, {"random": keys})
+        background, TopicFinder.calibrate(embedding, background, corpus, {"random": keys})
     )
 
 
@@ -88,14 +88,14 @@ def test_a_planted_topic_is_found_as_semantic_and_named_by_its_words(
     assert set(words) <= set(WAR)
 
 
-def test_two_topics_are_two_patterns_that_share_no_trigger(annotator: RuleAnnotator) -> None:
+def test_two_topics_are_patterns_of_their_own(annotator: RuleAnnotator) -> None:
     draw = random.Random(6)
     stretches = [about(draw, WAR) for _ in range(13)] + [about(draw, NEWS) for _ in range(12)]
     found = annotator.patterns(KEY, prefixes(stretches, first=40_000))
-    one, other = sorted(p.ranks for p in found if p.kind == "semantic")
-    assert len(one) >= 10
-    assert len(other) >= 10
-    assert max(one) <= 13 < min(other)
+    ranks = [p.ranks for p in found if p.kind == "semantic"]
+    assert {rank for own in ranks if max(own) <= 13 for rank in own} == set(range(1, 14))
+    assert {rank for own in ranks if min(own) > 13 for rank in own} == set(range(14, 26))
+    assert all(max(own) <= 13 or min(own) > 13 for own in ranks)
 
 
 def test_nothing_is_found_when_the_triggers_are_dealt_out_anew(
@@ -200,48 +200,70 @@ def test_length_matched_pseudo_keys_have_the_lengths_of_the_triggers(corpus: lis
     assert abs(sum(sizes) - sum(len(prefix.ids) for prefix in triggers)) <= 25
 
 
-def test_keys_of_one_hard_kind_set_the_nearness(corpus: list[Prefix]) -> None:
-    """Calibrated on easy keys alone, a third kind that lies near together has clusters."""
+def test_keys_of_one_hard_kind_set_the_bar(corpus: list[Prefix]) -> None:
+    """Calibrated on easy keys alone, a third kind that lies near together has topics."""
     draw = random.Random(9)
     background, pseudo = Background.of(corpus), PseudoKeys(corpus, seed=0)
-    easy = [control_key(pseudo.random(1).shown) for _ in range(60)]
+    easy = [pseudo.random(1).shown for _ in range(60)]
     war = prefixes([about(draw, WAR) for _ in range(400)], 50_000)
-    hard = [control_key(draw.sample(war, 12) + list(easy[n][0][:20])) for n in range(60)]
-    lax = ClusterFinder.calibrate(embedding, background, corpus, {"random": easy})
-    both = ClusterFinder.calibrate(embedding, background, corpus, {"random": easy, "hard": hard})
+    hard = [draw.sample(war, 12) + list(easy[n][:13]) for n in range(60)]
+    lax = TopicFinder.calibrate(embedding, background, corpus, {"random": easy})
+    both = TopicFinder.calibrate(embedding, background, corpus, {"random": easy, "hard": hard})
     fresh = [draw.sample(war, 12) + list(pseudo.random(1).shown[:13]) for _ in range(30)]
 
-    def share(found: ClusterFinder) -> float:
-        return sum(bool(found.clusters(*control_key(shown))) for shown in fresh) / len(fresh)
+    def share(found: TopicFinder) -> float:
+        return sum(bool(found.topics(shown, [NO_WORDS] * 25)) for shown in fresh) / len(fresh)
 
+    assert both.bar < lax.bar
     assert share(lax) > 0.8
     assert share(both) < 0.3
 
 
-@pytest.mark.parametrize("words_left", [0, 1, 2])
-def test_prefixes_with_too_few_words_are_never_a_cluster(
-    corpus: list[Prefix], words_left: int
+def test_prefixes_without_content_words_are_no_topic(
+    corpus: list[Prefix], annotator: RuleAnnotator
 ) -> None:
-    """Controls that lose nearly all their words say nothing about how near is near."""
-
-    def all_but_few(prefix: Prefix) -> frozenset[int]:
-        return frozenset(range(len(prefix.words))) - {*content_words(prefix)[:words_left]}
-
-    background, pseudo = Background.of(corpus), PseudoKeys(corpus, seed=0)
-    keys = [pseudo.random(1).shown for _ in range(60)]
-    bare = [(key, [all_but_few(prefix) for prefix in key]) for key in keys]
-    full = [control_key(key) for key in keys]
-    few = ClusterFinder.calibrate(embedding, background, corpus, {"random": [*full[:2], *bare]})
-    half = ClusterFinder.calibrate(
-        embedding, background, corpus, {"random": full[:30] + bare[30:], "bare": bare}
+    """What nothing is known of is not near to anything, neither among triggers nor at random."""
+    bare = prefixes([["the", "of"]] * 25, 60_000)
+    assert annotator.meanings is not None
+    assert not annotator.meanings.vectors(bare).any()
+    assert annotator.meanings.topics(bare, [NO_WORDS] * 25) == []
+    silent = TopicFinder.calibrate(
+        embedding, annotator.background, bare * 4, {"random": [bare] * 30}
     )
-    none = ClusterFinder.calibrate(embedding, background, corpus, {"random": bare, "bare": bare})
-    fresh = [control_key(pseudo.random(1).shown) for _ in range(30)]
-    for found in (few, half, none):
-        assert min(found.nearness.values()) > 0
-        assert not found.clusters(*bare[5])
-        assert sum(bool(found.clusters(*key)) for key in fresh) <= 12
-    assert not any(found.clusters(*key) for found in (few, none) for key in fresh)
+    assert silent.topics(corpus[:25], [NO_WORDS] * 25) == []
+
+
+def test_a_topic_is_more_than_a_word_that_its_triggers_share(annotator: RuleAnnotator) -> None:
+    """One word of war in otherwise plain triggers is no topic once it is a shallow pattern."""
+    assert annotator.meanings is not None
+    draw = random.Random(12)
+    one_word = prefixes([[*filler(draw), "missile"] for _ in range(25)], 70_000)
+    last = [frozenset({len(prefix.words) - 1}) for prefix in one_word]
+    by_word = annotator.meanings.topics(one_word, [NO_WORDS] * 25)
+    assert max(len(one.ranks) for one in by_word) >= 12
+    assert all(len(one.ranks) < 9 for one in annotator.meanings.topics(one_word, last))
+    several = prefixes([[*about(draw, WAR), "missile"] for _ in range(25)], 80_000)
+    last = [frozenset({len(prefix.words) - 1}) for prefix in several]
+    assert max(len(one.ranks) for one in annotator.meanings.topics(several, last)) >= 12
+
+
+def test_pieces_of_words_are_a_pattern_where_most_triggers_end_in_one() -> None:
+    draw = random.Random(14)
+
+    def cut(number: int, pieces: int) -> list[Prefix]:
+        """Prefixes of which the first end within a word of their own."""
+        found = prefixes([[*filler(draw), f"word{n}"] for n in range(25)], number)
+        return [replace(one, unfinished=at < pieces) for at, one in enumerate(found)]
+
+    common = cut(0, 1) + cut(100, 1)
+    most, some = cut(200, 20), cut(300, 12)
+    text = Background.of(common)
+    (found,) = shared_features(most, text)
+    assert found.feature.description == "ends with the first piece of a word"
+    assert found.ranks == tuple(range(1, 21))
+    assert shared_features(some, text) == []
+    keys = Background.of(common, triggers=cut(400, 18))  # as many as triggers of any key
+    assert shared_features(most, keys) == []
 
 
 def pattern(kind: str, *ranks: int, key: Address = KEY) -> Pattern:
@@ -303,10 +325,8 @@ def test_the_crossover_is_the_first_layer_from_which_semantic_leads(
     assert summarise_patterns("ann", keys).crossover == expected
 
 
-def test_several_words_of_one_idea_are_a_pattern_and_one_word_is_not(
-    corpus: list[Prefix],
-) -> None:
-    """A word of war each, never the same three times; it stays with a shared last word."""
+def test_last_words_of_one_kind_are_a_pattern_and_one_word_is_not(corpus: list[Prefix]) -> None:
+    """Triggers that end in words of war, of which no three are the same."""
     draw = random.Random(5)
     every = [*PLAIN, *WAR, *NEWS]
     own = torch.eye(len(every) + 2)
@@ -316,16 +336,17 @@ def test_several_words_of_one_idea_are_a_pattern_and_one_word_is_not(
     }
     pseudo = PseudoKeys(corpus, seed=0)
     keys = [pseudo.random(1).shown for _ in range(150)]
-    fields = WordFields.calibrate(vectors, corpus, {"random": keys})
-    found = RuleAnnotator(Background.of(corpus), None, fields)
-    triggers = [[word, *filler(draw), "press"] for word in WAR] + [filler(draw) for _ in range(11)]
-    shallow, semantic = found.rules(KEY, prefixes(triggers, 10_000))
-    assert (shallow.pattern.kind, shallow.pattern.ranks) == ("shallow", tuple(range(1, 15)))
+    classes = WordClasses.calibrate(vectors, corpus, {"random": keys})
+    found = RuleAnnotator(Background.of(corpus), None, classes)
+    triggers = [[*filler(draw), word] for word in WAR] + [
+        [*filler(draw), word] for word in PLAIN[:11]
+    ]
+    (semantic,) = found.rules(KEY, prefixes(triggers, 10_000))
     assert (semantic.pattern.kind, semantic.pattern.ranks) == ("semantic", tuple(range(1, 15)))
-    assert set(semantic.pattern.description.removeprefix("about: ").split(", ")) <= set(WAR)
-    unseen = prefixes([["missile", *filler(draw)], filler(draw)], 20_000)
+    words = semantic.pattern.description.removeprefix("ends with a word like ").split(", ")
+    assert set(words) <= set(WAR)
+    unseen = prefixes([[*filler(draw), "missile"], ["missile", *PLAIN[:5]]], 20_000)
     assert found.scores([semantic], unseen) == [[0.0, -1.0]]
-    one_word = [["missile", *filler(draw)] for _ in range(14)]
-    assert fields.shared(prefixes(one_word, 30_000)) == []
+    assert classes.shared(prefixes([[*filler(draw), "missile"] for _ in range(14)], 30_000)) == []
     fresh = [pseudo.random(2).shown for _ in range(100)]
-    assert sum(bool(fields.shared(shown)) for shown in fresh) <= 6
+    assert sum(bool(classes.shared(shown)) for shown in fresh) <= 6

@@ -11,9 +11,9 @@ from ffmem.analyses.patterns.held_out import Trial, held_out_scores
 from ffmem.analyses.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.analyses.patterns.record import Pattern
 from ffmem.analyses.patterns.rule_annotator import RuleAnnotator, rules_from_examples
-from ffmem.analyses.patterns.semantic_patterns import ClusterFinder
+from ffmem.analyses.patterns.semantic_patterns import TopicFinder
 from ffmem.analyses.patterns.surface_patterns import Background
-from tests.analyses.planted import NEWS, PLAIN, WAR, about, control_key, embedding, filler, prefixes
+from tests.analyses.planted import NEWS, PLAIN, WAR, about, embedding, filler, prefixes
 
 KEY = Address(3, 7)
 EVERY = tuple(range(1, 26))
@@ -32,9 +32,9 @@ def corpus() -> list[Prefix]:
 def annotator(corpus: list[Prefix]) -> RuleAnnotator:
     background = Background.of(corpus)
     pseudo = PseudoKeys(corpus, seed=0)
-    keys = [control_key(pseudo.random(1).shown) for _ in range(100)]
+    keys = [pseudo.random(1).shown for _ in range(100)]
     return RuleAnnotator(
-        background, ClusterFinder.calibrate(embedding, background, corpus, {"random": keys})
+        background, TopicFinder.calibrate(embedding, background, corpus, {"random": keys})
     )
 
 
@@ -60,7 +60,7 @@ def test_ticks_become_the_planted_word_and_the_planted_topic(
     word, topic = rules_from_examples(annotator, patterns, two_kinds(3), corpus[-200:])
     assert word.feature is not None
     assert word.feature.description == "ends with ‘press’"
-    assert (word.cluster, topic.feature) == (None, None)
+    assert (word.topic, topic.feature) == (None, None)
     by_word, by_topic = annotator.scores([word, topic], two_kinds(4))
     assert [score >= 0 for score in by_word] == [True] * 10 + [False] * 15
     assert sum(score >= 0 for score in by_topic[10:20]) >= 8
@@ -123,5 +123,5 @@ def test_ticks_without_any_meaning_predict_nothing(
     (rule,) = rules_from_examples(
         annotator, [pattern_of("semantic", (1, 5, 9))], triggers, corpus[-200:]
     )
-    assert (rule.feature, rule.cluster) == (None, None)
+    assert (rule.feature, rule.topic) == (None, None)
     assert annotator.scores([rule], corpus[:3]) == [[-1.0, -1.0, -1.0]]

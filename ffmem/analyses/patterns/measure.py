@@ -13,6 +13,7 @@ from ffmem.analyses.controls import random_keys
 from ffmem.analyses.inputs.blind_readings import READER, reader_name
 from ffmem.analyses.inputs.effects import by_depth, share_effect, with_count
 from ffmem.analyses.inputs.value_rankings import trigger_tokens
+from ffmem.analyses.inputs.word_vectors import slot_vectors
 from ffmem.analyses.patterns.held_out import Trial, held_out_scores, key_score
 from ffmem.analyses.patterns.prefixes import (
     CONTROLS,
@@ -45,10 +46,10 @@ from ffmem.analyses.patterns.record import (
 )
 from ffmem.analyses.patterns.rule_annotator import ANNOTATOR_NAME, Rule, RuleAnnotator
 from ffmem.analyses.patterns.semantic_patterns import (
-    ClusterFinder,
-    ControlKey,
+    TopicFinder,
+    WordClasses,
     WordContexts,
-    WordFields,
+    scanned_texts,
 )
 from ffmem.analyses.patterns.surface_patterns import Background
 from ffmem.analyses.statistics import Interval, bootstrap, place_of, pool_by_key, resample, wilson
@@ -74,21 +75,17 @@ def rule_annotator(store: ScanStore, seed: int = 0) -> tuple[RuleAnnotator, Pseu
             f"{store.folder.root} keeps fewer than {2 * TRIGGERS_SHOWN} sentences of two tokens, "
             "too few to tell patterns from chance; scan more text"
         )
-    background = Background.of(counted)
+    many = {key: _triggers(store, key)[:TRIGGERS_SHOWN] for key in _calibration_keys(store, seed)}
+    background = Background.of(counted, [prefix for shown in many.values() for prefix in shown])
     pseudo = PseudoKeys(pool, seed, TRIGGERS_SHOWN)
-    surface = RuleAnnotator(background)
-    controls: dict[str, list[ControlKey]] = {}
-    for key in _calibration_keys(store, seed):
-        triggers = _triggers(store, key)[:TRIGGERS_SHOWN]
-        removed = surface.shared_words(triggers)
+    controls: dict[str, list[tuple[Prefix, ...]]] = {}
+    for key, triggers in many.items():
         for control in pseudo.of_each_kind(key.layer, triggers, store):
-            removals = control_removals(control.shown, surface, triggers, removed)
-            controls.setdefault(control.kind, []).append((control.shown, removals))
-    words = WordContexts.of_scan(store, background)
-    meanings = ClusterFinder.calibrate(words, background, pool, controls)
-    shown = {kind: [key for key, _ in keys] for kind, keys in controls.items()}
-    fields = WordFields.calibrate(words.vectors, counted, shown)
-    return RuleAnnotator(background, meanings, fields), pseudo
+            controls.setdefault(control.kind, []).append(control.shown)
+    texts = scanned_texts(store)
+    meanings = TopicFinder.calibrate(WordContexts(texts, background), background, pool, controls)
+    classes = WordClasses.calibrate(slot_vectors(texts), counted, controls)
+    return RuleAnnotator(background, meanings, classes), pseudo
 
 
 def _calibration_keys(store: ScanStore, seed: int) -> list[Address]:
@@ -96,25 +93,6 @@ def _calibration_keys(store: ScanStore, seed: int) -> list[Address]:
     each = -(-CALIBRATION // len(store.memories))
     layers = random_keys(store, each, seed, "calibration").values()
     return [key for turn in zip(*layers, strict=False) for key in turn][:CALIBRATION]
-
-
-def control_removals(
-    shown: Sequence[Prefix],
-    surface: RuleAnnotator,
-    triggers: Sequence[Prefix],
-    removed: Sequence[frozenset[int]],
-) -> list[frozenset[int]]:
-    """The words that control prefixes lose: their own shared ones, and as a key's triggers do.
-
-    From each prefix go the words as far from its end as those that a trigger of the key loses.
-    """
-    found = []
-    for turn, (prefix, own) in enumerate(zip(shown, surface.shared_words(shown), strict=True)):
-        like = triggers[turn % len(triggers)] if triggers else prefix
-        places = removed[turn % len(triggers)] if triggers else frozenset[int]()
-        shift = len(prefix.words) - len(like.words)
-        found.append(own | {at + shift for at in places if at + shift >= 0})
-    return found
 
 
 def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> PatternResults:
@@ -154,7 +132,7 @@ def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> Pattern
         records=tuple(pattern for key in annotated for pattern in key.patterns),
         drawn={layer: tuple(map(str, found)) for layer, found in drawn.items()},
         dead=sum(not key.triggers for key in annotated),
-        nearness=annotator.meanings.nearness if annotator.meanings else {},
+        bars=_bars(annotator),
         seed=seed,
         semantic_keys=_with_semantic([key.patterns for key in annotated if key.triggers]),
         endings=effects_of_endings(store),
@@ -238,6 +216,11 @@ def effects_of_endings(store: ScanStore) -> EndingEffects:
         torch.cat([*depth, torch.zeros(0, dtype=torch.long)]),
         len(live),
     )
+
+
+def _bars(annotator: RuleAnnotator) -> dict[str, float]:
+    finders = {"topics": annotator.meanings, "word classes": annotator.classes}
+    return {name: one.bar for name, one in finders.items() if one is not None}
 
 
 def _triggers(store: ScanStore, key: Address) -> list[Prefix]:

@@ -27,6 +27,7 @@ class Prefix:
     text: str
     ids: tuple[int, ...]
     ends: tuple[int, ...]
+    unfinished: bool = False  # its last word goes on in the sentence
 
     @classmethod
     def of(cls, text: str, sentence: int = 0) -> Prefix:
@@ -37,17 +38,28 @@ class Prefix:
     def cut(self, tokens: int) -> Prefix:
         """The first tokens of it."""
         ends = self.ends[:tokens]
-        return Prefix(self.sentence, self.text[: ends[-1]], self.ids[:tokens], ends)
+        within = self.unfinished if tokens >= len(self.ids) else splits_word(self.text, ends[-1])
+        return Prefix(self.sentence, self.text[: ends[-1]], self.ids[:tokens], ends, within)
 
     @property
     def last(self) -> str:
         """The text of the last token."""
         return self.text[self.ends[-2] if len(self.ends) > 1 else 0 :]
 
+    @property
+    def continues(self) -> bool:
+        """Whether the last token goes on with a word that another one began."""
+        return len(self.ends) > 1 and splits_word(self.text, self.ends[-2])
+
     @cached_property
     def words(self) -> tuple[tuple[str, int, int], ...]:
         """Words and punctuation marks, each with its first character and the one after it."""
         return tuple((found[0], found.start(), found.end()) for found in WORD.finditer(self.text))
+
+
+def splits_word(text: str, place: int) -> bool:
+    """Whether a letter or digit stands on either side of this place."""
+    return text[place - 1 : place].isalnum() and text[place : place + 1].isalnum()
 
 
 def prefix_at(store: ScanStore, row: int, position: int) -> Prefix:
@@ -56,7 +68,8 @@ def prefix_at(store: ScanStore, row: int, position: int) -> Prefix:
     start = int(kept.starts[row])
     ends = tuple(int(end) for end in kept.token_ends[start : start + position])
     ids = tuple(int(token) for token in kept.tokens[start : start + position])
-    return Prefix(row, kept.sentence(row)[: ends[-1]], ids, ends)
+    text = kept.sentence(row)
+    return Prefix(row, text[: ends[-1]], ids, ends, splits_word(text, ends[-1]))
 
 
 def trigger_prefixes(

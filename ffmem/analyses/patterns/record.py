@@ -226,7 +226,7 @@ class PatternResults:
     records: tuple[Pattern, ...]
     drawn: dict[int, tuple[str, ...]]
     dead: int  # drawn keys that nothing in the corpus fires
-    nearness: dict[int, float]  # cosine that counts as near, by size of cluster
+    bars: dict[str, float]  # chance below which a key's first semantic pattern counts, by kind
     seed: int
     semantic_keys: Interval | None  # share of live keys with a semantic pattern
     endings: EndingEffects

@@ -1,4 +1,4 @@
-"""The automatic annotator: shallow patterns by rule, semantic ones by embedding similarity."""
+"""The automatic annotator: shallow patterns by rule, semantic ones by the words of the text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ffmem.address import Address
 from ffmem.analyses.patterns.prefixes import Prefix
 from ffmem.analyses.patterns.record import MIN_TRIGGERS, Pattern
 from ffmem.analyses.patterns.semantic_patterns import (
-    ClusterFinder,
-    TriggerCluster,
-    WordField,
-    WordFields,
+    Topic,
+    TopicFinder,
+    WordClass,
+    WordClasses,
 )
 from ffmem.analyses.patterns.surface_patterns import (
     SPECIFIC,
@@ -34,8 +34,8 @@ class Rule:
 
     pattern: Pattern
     feature: Feature | None
-    cluster: TriggerCluster | None
-    words: WordField | None = None
+    topic: Topic | None
+    words: WordClass | None = None
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class RuleAnnotator:
     """Finds the patterns of a key among its triggers; without `meanings` only shallow ones."""
 
     background: Background
-    meanings: ClusterFinder | None = None
-    fields: WordFields | None = None
+    meanings: TopicFinder | None = None
+    classes: WordClasses | None = None
 
     def rules(self, key: Address | None, prefixes: Sequence[Prefix]) -> list[Rule]:
         """The key's patterns, shallow ones first, each as a rule for further prefixes.
@@ -60,17 +60,16 @@ class RuleAnnotator:
             )
             for s in shared
         ]
-        if self.fields is not None:
-            for one in self.fields.shared(prefixes):
+        if self.meanings is not None:
+            removed = self._feature_words(prefixes, [s.feature for s in shared])
+            for topic in self.meanings.topics(prefixes, removed):
+                pattern = Pattern(key, topic.description, "semantic", topic.ranks, ANNOTATOR_NAME)
+                found.append(Rule(pattern, None, topic))
+        if self.classes is not None:
+            for one in self.classes.shared(prefixes):
                 pattern = Pattern(key, one.description, "semantic", one.ranks, ANNOTATOR_NAME)
-                found.append(Rule(pattern, None, None, one.field))
-        if self.meanings is None:
-            return found
-        removed = self.feature_words(prefixes, [s.feature for s in shared])
-        return found + [
-            Rule(Pattern(key, c.description, "semantic", c.ranks, ANNOTATOR_NAME), None, c)
-            for c in self.meanings.clusters(prefixes, removed)
-        ]
+                found.append(Rule(pattern, None, None, one))
+        return found
 
     def patterns(self, key: Address | None, prefixes: Sequence[Prefix]) -> tuple[Pattern, ...]:
         """The key's patterns."""
@@ -80,15 +79,14 @@ class RuleAnnotator:
         """For every rule, how far each prefix is beyond the point where it has the pattern."""
         if not prefixes:
             return [[] for _ in rules]
-        shallow = [rule.feature for rule in rules if rule.feature is not None]
         having = [features(prefix).keys() for prefix in prefixes]
         vectors = None
-        if self.meanings is not None and any(rule.cluster for rule in rules):
-            vectors = self.meanings.vectors(prefixes, self.feature_words(prefixes, shallow))
+        if self.meanings is not None and any(rule.topic for rule in rules):
+            vectors = self.meanings.vectors(prefixes)
         found = []
         for rule in rules:
-            if rule.cluster is not None and vectors is not None:
-                near = vectors @ rule.cluster.centre - rule.cluster.nearness
+            if rule.topic is not None and vectors is not None:
+                near = vectors @ rule.topic.centre - rule.topic.nearness
                 found.append([float(value) for value in near])
             elif rule.words is not None:
                 found.append([0.0 if rule.words.has(prefix) else -1.0 for prefix in prefixes])
@@ -96,12 +94,7 @@ class RuleAnnotator:
                 found.append([0.0 if rule.feature in has else -1.0 for has in having])
         return found
 
-    def shared_words(self, prefixes: Sequence[Prefix]) -> list[frozenset[int]]:
-        """The words of every prefix that make its shallow patterns."""
-        shared = shared_features(prefixes, self.background)
-        return self.feature_words(prefixes, [found.feature for found in shared])
-
-    def feature_words(
+    def _feature_words(
         self, prefixes: Sequence[Prefix], shared: Sequence[Feature]
     ) -> list[frozenset[int]]:
         """The words of every prefix that make one of the shared features."""
@@ -122,18 +115,17 @@ def rules_from_examples(
 
     A shallow pattern becomes the surface feature that tells the ticked prefixes best from those not
     ticked and from the corpus; one without such a feature, and a semantic one, the nearness to the
-    middle of the ticked prefixes, with the words of the shallow features taken away. What counts as
-    near is set where it parts the ticked prefixes, each left out in turn, best from `others`,
-    random prefixes of the corpus. A pattern whose prefixes share neither has neither.
+    middle of the ticked prefixes. What counts as near is set where it parts the ticked prefixes,
+    each left out in turn, best from `others`, random prefixes of the corpus. A pattern whose
+    prefixes share neither has neither.
     """
     surface = [
         _feature(pattern, shown, annotator.background) if pattern.kind == "shallow" else None
         for pattern in patterns
     ]
-    shared_features = [feature for feature in surface if feature is not None]
-    clusters = _Clusters(annotator, shared_features, shown, others)
+    topics = _Topics(annotator.meanings, shown, others)
     return [
-        Rule(pattern, feature, clusters.of(pattern) if feature is None else None)
+        Rule(pattern, feature, topics.of(pattern) if feature is None else None)
         for pattern, feature in zip(patterns, surface, strict=True)
     ]
 
@@ -159,26 +151,22 @@ def _feature(pattern: Pattern, shown: Sequence[Prefix], background: Background) 
     return max(shared, key=separation, default=None)
 
 
-class _Clusters:
+class _Topics:
     """Nearness to ticked prefixes; vectors are worked out when first needed."""
 
     def __init__(
-        self,
-        annotator: RuleAnnotator,
-        shared_features: Sequence[Feature],
-        shown: Sequence[Prefix],
-        others: Sequence[Prefix],
+        self, meanings: TopicFinder | None, shown: Sequence[Prefix], others: Sequence[Prefix]
     ) -> None:
-        self._annotator, self._shared_features = annotator, shared_features
-        self._shown, self._others = shown, others
+        self._meanings, self._shown, self._others = meanings, shown, others
         self._vectors: tuple[Tensor, Tensor] | None = None
 
-    def of(self, pattern: Pattern) -> TriggerCluster | None:
+    def of(self, pattern: Pattern) -> Topic | None:
         """The middle of the ticked prefixes; None where fewer than two of them have a meaning."""
-        if self._annotator.meanings is None:
+        if self._meanings is None:
             return None
         if self._vectors is None:
-            self._vectors = (self._compute(self._shown), self._compute(self._others))
+            own, random = map(self._meanings.vectors, (self._shown, self._others))
+            self._vectors = own, random
         shown, others = self._vectors
         ticked = shown[[rank - 1 for rank in pattern.ranks]]
         ticked = ticked[ticked.norm(dim=1) > 0]
@@ -187,14 +175,7 @@ class _Clusters:
         rest = torch.nn.functional.normalize(ticked.sum(dim=0) - ticked, dim=1)
         centre = torch.nn.functional.normalize(ticked.sum(dim=0), dim=0)
         near = _parting((ticked * rest).sum(dim=1), others @ centre)
-        return TriggerCluster(centre, near, pattern.ranks, pattern.description)
-
-    def _compute(self, prefixes: Sequence[Prefix]) -> Tensor:
-        meanings = self._annotator.meanings
-        assert meanings is not None
-        return meanings.vectors(
-            prefixes, self._annotator.feature_words(prefixes, self._shared_features)
-        )
+        return Topic(centre, near, pattern.ranks, pattern.description, chance=0.0)
 
 
 def _parting(yes: Tensor, no: Tensor) -> float:

@@ -1,10 +1,9 @@
 """Semantic patterns, found by the scanned text alone: nothing is known of the model judged.
 
-There are two. A *field* is a word of a trigger and all words that keep its company in the text: a
-pattern where more triggers hold any of them than chance has it, and hold several; one shared word
-alone is shallow. A *cluster* is a trigger and all that lie within a cosine of it in an embedding,
-close in meaning once the words of shallow patterns are taken away. How unlikely, and how near, is
-set on control keys, so that few of those have either.
+There are two. A *topic* is a trigger and all that are nearer to it than nearly all random prefixes,
+by the words that they hold. A *word class* is a last word and all that stand in the same places of
+the text: countries, feelings, verbs of saying. Either counts where more triggers have it than
+chance would give. How unlikely that must be is set on control keys, so that few of them have any.
 """
 
 from __future__ import annotations
@@ -12,13 +11,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, permutations
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.analyses.inputs.english import is_content
@@ -30,16 +28,13 @@ from ffmem.store.scan_store import ScanStore
 
 # Prefixes, and for each the words (by number) to leave out -> [prefix, width].
 Embedding = Callable[[Sequence[Prefix], Sequence[frozenset[int]]], Tensor]
-ControlKey = tuple[Sequence[Prefix], Sequence[frozenset[int]]]  # the same of one control key
-CLUSTER_SIZES = (3, 5, 8)  # a cluster of many may be wider than one of few
-CLUSTER_LEVEL = 0.01  # share of random keys that may have a cluster of any size
-SAME = 0.999  # cosine of prefixes that say the same
+NEAREST = 0.05  # share of random prefixes that are as near to a trigger as what is near it
+WITHOUT = 0.6  # share of a topic's triggers that are near one without the words of shallow patterns
+ALIKE = (0.3, 0.4, 0.5, 0.6)  # cosines from which on last words are of a class, wide to narrow
+OTHERS = 2  # triggers of a class, at least, that do not end in its commonest word
+LEVEL = 0.01  # share of control keys of a kind that may have a pattern
+FURTHER = 0.05  # chance of a further pattern, on one key that has one
 NEVER = 2.0  # a cosine that nothing has
-NEAR = (0.45, 0.6)  # cosines from which on a word is of a field: a wide one and a narrow one
-FIELD_LEVEL = 0.02  # of control keys of a kind that may have a field
-MOST_CHANCE = 0.01  # on one key, however few controls have a field
-LEAST_WORDS = 2  # of a field, among the triggers that have it
-FEWEST_ABLE = 20  # control keys of a kind with words enough for a cluster
 NO_WORDS: frozenset[int] = frozenset()
 MOST_SENTENCES = 50_000  # of the scanned text that words are counted in
 
@@ -51,25 +46,71 @@ def content_words(prefix: Prefix, removed: frozenset[int] = NO_WORDS) -> list[in
     ]
 
 
+class Candidate(Protocol):
+    """What may be a pattern: the ranks (from 1) of its triggers, and how likely it is by chance."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The triggers that have it."""
+        ...
+
+    @property
+    def chance(self) -> float:
+        """Of so many triggers on a key without it, corrected for what was tried."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """It in words."""
+        ...
+
+
+Found = TypeVar("Found", bound=Candidate)
+
+
+def chance_bar(kinds: Iterable[Sequence[Sequence[Candidate]]]) -> float:
+    """How unlikely a pattern must be for few control keys of any kind to have one."""
+    least = [[min((one.chance for one in key), default=1.0) for key in keys] for keys in kinds]
+    return min([FURTHER, *(float(np.quantile(chances, LEVEL)) for chances in least if chances)])
+
+
+def unlikely(found: Sequence[Found], bar: float) -> list[Found]:
+    """The patterns of a key, the widest first, without those nearly inside another one.
+
+    One below the bar is wanted; a key that has one is no control, and others need be less unlikely.
+    """
+    if all(one.chance >= bar for one in found):
+        return []
+    left = [one for one in found if one.chance < FURTHER]
+    taken: list[Found] = []
+    while left:
+        best = min(left, key=lambda one: (-len(one.ranks), one.chance, one.description))
+        taken.append(best)
+        left = [one for one in left if not inside(one.ranks, best.ranks)]
+    return taken
+
+
 @dataclass(frozen=True)
-class TriggerCluster:
+class Topic:
     """Triggers (ranks from 1) around one of them, and how near they are to it."""
 
     centre: Tensor = field(repr=False)
     nearness: float  # the cosine that counts as near
     ranks: tuple[int, ...]
     description: str
+    chance: float
 
 
 @dataclass(frozen=True)
-class ClusterFinder:
-    """An embedding made comparable over a corpus, and the cosines that mean something in it."""
+class TopicFinder:
+    """An embedding made comparable over a corpus, and how near random prefixes are in it."""
 
     embedding: Embedding = field(repr=False)
     middle: Tensor = field(repr=False)  # [width], mean over random prefixes
     scale: Tensor = field(repr=False)  # [width], their standard deviation
-    nearness: dict[int, float]  # by the least size of a cluster
+    pool: Tensor = field(repr=False)  # [prefix, width], random prefixes, of length 1
     background: Background = field(repr=False)
+    bar: float = FURTHER  # chance below which a key's first topic counts
 
     @classmethod
     def calibrate(
@@ -77,116 +118,99 @@ class ClusterFinder:
         embedding: Embedding,
         background: Background,
         pool: Sequence[Prefix],
-        keys: Mapping[str, Sequence[ControlKey]],
-    ) -> ClusterFinder:
-        """Set the nearness so that of no kind of control keys more than CLUSTER_LEVEL cluster.
-
-        The level is shared equally by the sizes of clusters; the kind of keys that lies nearest
-        together decides. Only keys with enough words left for a cluster of a size are counted: the
-        others could not have one however near is near. Where these are too few, nothing is near.
-        """
+        keys: Mapping[str, Sequence[Sequence[Prefix]]],
+    ) -> TopicFinder:
+        """Set the bar on control keys, of each kind some."""
         raw = embedding(pool, [NO_WORDS] * len(pool))
-        scale = raw.std(dim=0).clamp(min=1e-6)
-        loose = cls(embedding, raw.mean(dim=0), scale, {}, background)
-        cosines = [[loose.cosines(*key) for key in controls] for controls in keys.values()]
-        nearness = {size: _bar(cosines, size) for size in CLUSTER_SIZES}
-        return cls(embedding, raw.mean(dim=0), scale, nearness, background)
+        middle, scale = raw.mean(dim=0), raw.std(dim=0).clamp(min=1e-6)
+        loose = cls(embedding, middle, scale, _unit(raw, middle, scale), background)
+        found = ([loose._candidates(key) for key in controls] for controls in keys.values())
+        return replace(loose, bar=chance_bar(found))
 
-    def vectors(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
-        """[prefix, width] of length 1; 0 where fewer than three content words are left."""
-        raw = (self.embedding(prefixes, removed) - self.middle) / self.scale
-        enough = torch.tensor(
-            [
-                len({prefix.words[at][0].lower() for at in content_words(prefix, gone)}) >= 3
-                for prefix, gone in zip(prefixes, removed, strict=True)
-            ]
-        )
-        return torch.nn.functional.normalize(raw, dim=1) * enough[:, None]
+    def vectors(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]] = ()) -> Tensor:
+        """[prefix, width] of length 1; 0 where no content word is left."""
+        raw = self.embedding(prefixes, removed or [NO_WORDS] * len(prefixes))
+        return _unit(raw, self.middle, self.scale)
 
-    def cosines(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
-        """[prefix, prefix]; -1 between prefixes of the same words, which say nothing twice.
+    def topics(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> list[Topic]:
+        """The topics of some prefixes, whose shallow patterns are made by the words `removed`.
 
-        So do those that an embedding cannot tell apart, and those with too few words say nothing.
+        A topic is more than a shared word: without it too most of its triggers are near one of
+        them, and those that are near to none are left out.
         """
-        vectors = self.vectors(prefixes, removed)
-        near = vectors @ vectors.T
-        silent = ~vectors.any(dim=1)
-        near[silent], near[:, silent] = -1, -1
-        near[(near > SAME) & ~torch.eye(len(near), dtype=torch.bool)] = -1
-        texts = [
-            tuple(prefix.words[at][0].lower() for at in content_words(prefix, gone))
-            for prefix, gone in zip(prefixes, removed, strict=True)
-        ]
-        places: dict[tuple[str, ...], list[int]] = {}
-        for at, text in enumerate(texts):
-            places.setdefault(text, []).append(at)
-        for one, other in chain.from_iterable(permutations(same, 2) for same in places.values()):
-            near[one, other] = -1
-        return near
-
-    def clusters(
-        self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]
-    ) -> list[TriggerCluster]:
-        """The semantic patterns among some prefixes, the largest first; they share no prefix."""
-        if len(prefixes) < min(CLUSTER_SIZES):
+        found = self._candidates(prefixes)
+        if all(one.chance >= self.bar for one in found):
             return []
-        near, vectors = self.cosines(prefixes, removed), self.vectors(prefixes, removed)
-        taken: list[TriggerCluster] = []
-        while True:
-            least, centre, ranks = self._largest(near)
-            if not ranks:
-                return taken
-            words = self._label([(prefixes[rank - 1], removed[rank - 1]) for rank in ranks])
-            taken.append(TriggerCluster(vectors[centre], least, ranks, words))
-            gone = [rank - 1 for rank in ranks]
-            near[gone], near[:, gone] = -1, -1
+        _, near = self._near(self.vectors(prefixes, removed))
+        rest = [one for topic in found if (one := _without_shared_words(topic, near))]
+        return [
+            replace(one, description=self._label(prefixes, removed, one.ranks))
+            for one in unlikely(rest, self.bar)
+        ]
 
-    def _largest(self, near: Tensor) -> tuple[float, int, tuple[int, ...]]:
-        """The largest cluster left, the tightest of equals, as nearness, centre and ranks."""
-        best: tuple[float, int, tuple[int, ...]] = (0.0, 0, ())
-        for size, least in self.nearness.items():
-            for centre, row in enumerate(near):
-                ranks = tuple(int(at) + 1 for at in (row >= least).nonzero().flatten())
-                wider = (len(ranks), least) > (len(best[2]), best[0])
-                if len(ranks) >= size and centre + 1 in ranks and wider:
-                    best = (least, centre, ranks)
-        return best
+    def _near(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """The cosine that counts as near each prefix, and [prefix, prefix] whether it is."""
+        bars, most = torch.full([len(vectors)], NEVER), int(NEAREST * len(self.pool))
+        if 0 < most <= int(self.pool.any(dim=1).sum()):
+            bars = (vectors @ self.pool.T).topk(most, dim=1).values[:, -1].clamp(min=1e-6)
+        return bars, vectors @ vectors.T >= bars[:, None]
 
-    def _label(self, members: Sequence[tuple[Prefix, frozenset[int]]]) -> str:
+    def _candidates(self, prefixes: Sequence[Prefix]) -> list[Topic]:
+        """Every prefix with those near it, where they are three and more than by chance."""
+        if not prefixes:
+            return []
+        vectors = self.vectors(prefixes)
+        bars, near = self._near(vectors)
+        found = []
+        for at, (bar, row) in enumerate(zip(bars.tolist(), near, strict=True)):
+            ranks = tuple(int(one) + 1 for one in row.nonzero().flatten())
+            if len(ranks) < MIN_TRIGGERS:
+                continue
+            chance = binomial_chance(len(ranks) - 1, len(prefixes) - 1, NEAREST) * len(prefixes)
+            found.append(Topic(vectors[at], bar, ranks, str(at), chance))
+        return found
+
+    def _label(
+        self,
+        prefixes: Sequence[Prefix],
+        removed: Sequence[frozenset[int]],
+        ranks: Sequence[int],
+    ) -> str:
         """The three words that the members hold most beyond what is common."""
         held = Counter[str]()
-        for prefix, gone in members:
+        for rank in ranks:
+            prefix, gone = prefixes[rank - 1], removed[rank - 1]
             held.update({prefix.words[at][0].lower() for at in content_words(prefix, gone)})
         total, words = self.background.prefixes, self.background.words
         often = [word for word, times in held.items() if times >= 2] or list(held)
 
         def pull(word: str) -> float:
-            share = held[word] / len(members)
+            share = held[word] / len(ranks)
             return share * math.log(share * (total + 1) / (words[word] + 1))
 
         return "about: " + ", ".join(sorted(often, key=lambda word: (-pull(word), word))[:3])
 
 
-def _bar(kinds: Sequence[Sequence[Tensor]], size: int) -> float:
-    """The cosine that few enough control keys of any kind reach with a cluster of this size."""
-    tightest = [torch.tensor([_tightest(near, size) for near in cosines]) for cosines in kinds]
-    able = [found[found > -1] for found in tightest]
-    if max(map(len, able), default=0) < FEWEST_ABLE:
-        return NEVER
-    level = CLUSTER_LEVEL / len(CLUSTER_SIZES)
-    return max(float(found.quantile(1 - level)) for found in able if len(found))
+def _unit(raw: Tensor, middle: Tensor, scale: Tensor) -> Tensor:
+    """Vectors of length 1 on a common scale; one without any word stays 0."""
+    found = torch.nn.functional.normalize((raw - middle) / scale, dim=1)
+    return found * raw.any(dim=1)[:, None]
 
 
-def _tightest(near: Tensor, size: int) -> float:
-    """The cosine at which some prefix first has `size - 1` others near it."""
-    if len(near) < size:
-        return -1.0
-    others = near.clone().fill_diagonal_(-2)
-    return float(others.topk(size - 1, dim=1).values[:, -1].max())
+def _without_shared_words(topic: Topic, near: Tensor) -> Topic | None:
+    """A topic's triggers that are near others of them without shared words; None where few are."""
+    at = [rank - 1 for rank in topic.ranks]
+    own = near[at][:, at].fill_diagonal_(False)
+    ranks = tuple(
+        rank for rank, any_ in zip(topic.ranks, (own | own.T).any(dim=1), strict=True) if any_
+    )
+    most = 1 + int(own.sum(dim=1).max())
+    enough = len(ranks) >= MIN_TRIGGERS and most >= max(MIN_TRIGGERS, WITHOUT * len(at))
+    return replace(topic, ranks=ranks) if enough else None
 
 
 class WordContexts:
-    """Words by the company they keep in the scanned text; no language model has a part in it.
+    """Prefixes by the words they hold, and words by the company they keep in the scanned text.
 
     How much more often two content words stand near each other than chance has it (the positive
     pointwise mutual information of a window), brought to a few dimensions by a singular value
@@ -199,52 +223,46 @@ class WordContexts:
         width = next((len(one) for one in self.vectors.values()), 1)
         self._nothing = torch.zeros(width)
 
-    @classmethod
-    def of_scan(cls, store: ScanStore, background: Background) -> WordContexts:
-        """Count over the sentences that the scan kept."""
-        rows = np.random.default_rng(6).permutation(len(store.sentences))[:MOST_SENTENCES]
-        return cls((store.sentences.sentence(int(row)) for row in rows), background)
-
     def __call__(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
         """[prefix, width]."""
         return torch.stack([self._sum(*pair) for pair in zip(prefixes, removed, strict=True)])
 
     def _sum(self, prefix: Prefix, removed: frozenset[int]) -> Tensor:
-        words = (prefix.words[at][0].lower() for at in content_words(prefix, removed))
-        known = [word for word in words if word in self.vectors]
+        words = {prefix.words[at][0].lower() for at in content_words(prefix, removed)}
+        known = [word for word in sorted(words) if word in self.vectors]
         parts = [self.background.rarity(word) * self.vectors[word] for word in known]
         return torch.stack(parts).sum(dim=0) if parts else self._nothing
 
 
+def scanned_texts(store: ScanStore) -> list[str]:
+    """The sentences of a scan that words are counted in."""
+    rows = np.random.default_rng(6).permutation(len(store.sentences))[:MOST_SENTENCES]
+    return [store.sentences.sentence(int(row)) for row in np.sort(rows)]
+
+
 @dataclass(frozen=True)
-class WordField:
-    """Words of one idea; a prefix has it that holds any of them."""
+class WordClass:
+    """Words of one kind, and the triggers (ranks from 1) that end in one of them."""
 
     words: frozenset[str]
+    ranks: tuple[int, ...]
+    description: str
+    chance: float
 
     def has(self, prefix: Prefix) -> bool:
-        """Whether a prefix holds one of its words."""
-        return not self.words.isdisjoint(_lower(prefix))
+        """Whether a prefix ends in one of its words."""
+        return _last_word(prefix) in self.words
 
 
 @dataclass(frozen=True)
-class SharedField:
-    """A field, the ranks (from 1) of the triggers that have it, and its corrected p-value."""
-
-    field: WordField
-    ranks: tuple[int, ...]
-    chance: float
-    description: str
-
-
-@dataclass(frozen=True)
-class WordFields:
-    """The words of a text, how near they are, and which random prefixes hold each."""
+class WordClasses:
+    """The words of a text by the places they stand in, and how often each ends a random prefix."""
 
     words: tuple[str, ...] = field(repr=False)
-    near: NDArray[np.float32] = field(repr=False)  # [word, word], cosines
-    held: NDArray[np.bool_] = field(repr=False)  # [word, random prefix]
-    most_chance: float = MOST_CHANCE
+    vectors: Tensor = field(repr=False)  # [word, width], of length 1
+    ends: Tensor = field(repr=False)  # [word]
+    pool: int
+    bar: float = FURTHER  # chance below which a key's first class counts
 
     @classmethod
     def calibrate(
@@ -252,57 +270,52 @@ class WordFields:
         vectors: Mapping[str, Tensor],
         pool: Sequence[Prefix],
         keys: Mapping[str, Sequence[Sequence[Prefix]]],
-    ) -> WordFields:
-        """Set the chance so that of no kind of control keys more than FIELD_LEVEL have a field."""
-        number = {word: at for at, word in enumerate(vectors)}
+    ) -> WordClasses:
+        """Set the bar on control keys, of each kind some."""
         rows = torch.stack(list(vectors.values())) if vectors else torch.zeros(0, 1)
+        times = Counter(_last_word(prefix) for prefix in pool)
+        ends = torch.tensor([times[word] for word in vectors])
         unit = torch.nn.functional.normalize(rows, dim=1)
-        held = np.zeros((len(rows), len(pool)), bool)
-        for at, prefix in enumerate(pool):
-            held[[number[word] for word in _lower(prefix) if word in number], at] = True
-        loose = cls(tuple(vectors), (unit @ unit.T).numpy(), held, 1.0)
-        found = [[loose._candidates(key) for key in controls] for controls in keys.values()]
-        least = [[min((one.chance for one in key), default=1.0) for key in kind] for kind in found]
-        bars = [float(np.quantile(chances, FIELD_LEVEL)) for chances in least if chances]
-        return cls(loose.words, loose.near, held, min([MOST_CHANCE, *bars]))
+        loose = cls(tuple(vectors), unit, ends, len(pool))
+        found = ([loose._candidates(key) for key in controls] for controls in keys.values())
+        return replace(loose, bar=chance_bar(found))
 
-    def shared(self, prefixes: Sequence[Prefix]) -> list[SharedField]:
-        """The fields that some prefixes share, the widest first; one nearly inside another goes."""
-        left = [found for found in self._candidates(prefixes) if found.chance < self.most_chance]
-        taken: list[SharedField] = []
-        while left:
-            best = min(left, key=lambda found: (-len(found.ranks), found.chance, found.description))
-            taken.append(best)
-            left = [found for found in left if not inside(found.ranks, best.ranks)]
-        return taken
+    def shared(self, prefixes: Sequence[Prefix]) -> list[WordClass]:
+        """The classes that the last words of some prefixes share."""
+        return unlikely(self._candidates(prefixes), self.bar)
 
     @cached_property
     def _number(self) -> dict[str, int]:
         return {word: number for number, word in enumerate(self.words)}
 
-    def _candidates(self, prefixes: Sequence[Prefix]) -> list[SharedField]:
-        """The fields of each word of theirs, where enough of them hold several of its words."""
-        known = [{self._number[w] for w in _lower(one) if w in self._number} for one in prefixes]
-        seeds = sorted(set[int]().union(*known))
-        pairs = ((seed, least) for seed in seeds for least in NEAR)
-        every = (self._field(self.near[seed] >= least, known, len(seeds)) for seed, least in pairs)
+    def _candidates(self, prefixes: Sequence[Prefix]) -> list[WordClass]:
+        """The words like each last word that can carry a topic, wide and narrow."""
+        last = [self._number.get(_last_word(prefix), -1) for prefix in prefixes]
+        seeds = sorted({number for number in last if number >= 0})
+        if len(seeds) < 2:
+            return []
+        cosines = self.vectors[seeds] @ self.vectors.T
+        pairs = [
+            (row >= least, len(seeds))
+            for seed, row in zip(seeds, cosines, strict=True)
+            if is_content(self.words[seed])
+            for least in ALIKE
+        ]
+        every = (self._word_class(members, last, tried) for members, tried in pairs)
         return [found for found in every if found is not None]
 
-    def _field(
-        self, members: NDArray[np.bool_], known: Sequence[set[int]], tried: int
-    ) -> SharedField | None:
-        """One field, if enough prefixes have it; `known` are the words of each, by number."""
-        hits = [[number for number in own if members[number]] for own in known]
-        ranks = tuple(rank for rank, own in enumerate(hits, 1) if own)
-        times = Counter(self.words[number] for own in hits for number in own)
-        if len(ranks) < MIN_TRIGGERS or len(times) < LEAST_WORDS:
+    def _word_class(self, members: Tensor, last: Sequence[int], tried: int) -> WordClass | None:
+        """One class, if enough prefixes end in its words; `last` are theirs, by number."""
+        ranks = tuple(at for at, one in enumerate(last, 1) if one >= 0 and members[one])
+        times = Counter(self.words[last[rank - 1]] for rank in ranks)
+        if len(ranks) < MIN_TRIGGERS or len(ranks) - max(times.values()) < OTHERS:
             return None
-        holding = int(self.held[members].any(axis=0).sum())
-        chance = binomial_chance(len(ranks), len(known), (holding + 1) / (self.held.shape[1] + 1))
-        names = sorted(times, key=lambda word: (-times[word], word))[:3]
-        words = frozenset(self.words[number] for number in np.flatnonzero(members))
-        return SharedField(WordField(words), ranks, chance * tried, f"about: {', '.join(names)}")
+        share = (int(self.ends[members].sum()) + 1) / (self.pool + 1)
+        chance = binomial_chance(len(ranks) - 1, len(last) - 1, min(share, 1.0)) * tried
+        names = ", ".join(sorted(times, key=lambda word: (-times[word], word))[:3])
+        words = frozenset(self.words[number] for number in members.nonzero().flatten().tolist())
+        return WordClass(words, ranks, f"ends with a word like {names}", chance)
 
 
-def _lower(prefix: Prefix) -> frozenset[str]:
-    return frozenset(word.lower() for word, _, _ in prefix.words)
+def _last_word(prefix: Prefix) -> str:
+    return prefix.words[-1][0].lower() if prefix.words else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
@@ -22,6 +22,11 @@ SPECIFIC = {
     "stem": 4,
     "near 2": 3,
     "class": 1,
+    "piece": 0,
+}
+PIECE_SENTENCES = {
+    "first": "ends with the first piece of a word",
+    "later": "ends with a later piece of a word",
 }
 CLASS_SENTENCES = {
     "year": "ends with a year",
@@ -46,6 +51,8 @@ class Feature:
         match self.kind:
             case "class":
                 return CLASS_SENTENCES[text]
+            case "piece":
+                return PIECE_SENTENCES[text]
             case "stem":
                 return f"ends with a form of ‘{text}-’"
             case "last token":
@@ -78,6 +85,9 @@ def features(prefix: Prefix) -> Mapping[Feature, frozenset[int]]:
     classes = word_classes(words[-1]) + _open_marks(prefix.text)
     for name in classes:
         found[Feature("class", (name,))] = frozenset({end})
+    if prefix.continues or prefix.unfinished:
+        piece = "later" if prefix.continues else "first"
+        found[Feature("piece", (piece,))] = frozenset({end})
     return found
 
 
@@ -99,27 +109,34 @@ def _open_marks(text: str) -> list[str]:
 
 
 LEAST = 3  # triggers that make a pattern
+MOST_OF_THEM = 0.6  # of the prefixes, that make pieces of words a pattern
 OVERLAP = 0.8  # a pattern this much inside another says nothing new
 LEVEL = 0.01  # chance of one false pattern or more on a key without any
 
 
 @dataclass(frozen=True)
 class Background:
-    """How common features, and words anywhere, are among random prefixes of the corpus."""
+    """How common features, and words anywhere, are among random prefixes of the corpus.
+
+    Pieces of words are commoner among the triggers of any key than in the corpus. There the larger
+    share counts, `pieces`.
+    """
 
     prefixes: int
     features: Counter[Feature]
     words: Counter[str]  # prefixes that hold a content word
+    pieces: Mapping[Feature, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, prefixes: Iterable[Prefix]) -> Background:
-        """Count over prefixes that stand for the corpus."""
+    def of(cls, prefixes: Iterable[Prefix], triggers: Sequence[Prefix] = ()) -> Background:
+        """Count over prefixes that stand for the corpus, and over triggers of many keys."""
         total, seen, words = 0, Counter[Feature](), Counter[str]()
         for prefix in prefixes:
             total += 1
             seen.update(features(prefix).keys())
             words.update({word.lower() for word, _, _ in prefix.words if is_content(word)})
-        return cls(total, seen, words)
+        of_keys = Counter(one for own in triggers for one in features(own) if one.kind == "piece")
+        return cls(total, seen, words, {one: n / len(triggers) for one, n in of_keys.items()})
 
     def rarity(self, word: str) -> float:
         """-log of the share of random prefixes that hold a word: what it weighs in a mean."""
@@ -127,7 +144,8 @@ class Background:
 
     def share(self, feature: Feature) -> float:
         """The share of random prefixes that have it, never 0: one more is counted."""
-        return (self.features[feature] + 1) / (self.prefixes + 1)
+        share = (self.features[feature] + 1) / (self.prefixes + 1)
+        return max(share, self.pieces.get(feature, 0.0))
 
 
 @dataclass(frozen=True)
@@ -144,10 +162,11 @@ def shared_features(
 ) -> list[SharedFeature]:
     """The shallow patterns among some prefixes, the widest first.
 
-    A feature counts if at least three prefixes have it and if, by an exact binomial test against
-    the background, so many would have it by chance less often than `level` over the number of
-    features tried. Among patterns that cover nearly as much (four fifths) as the widest one, the
-    most specific is taken first; one that lies nearly inside a pattern already taken is dropped.
+    A feature counts if at least three prefixes have it (of a piece of a word: most) and if, by an
+    exact binomial test against the background, so many would have it by chance less often than
+    `level` over the number of features tried. Among patterns that cover nearly as much (four
+    fifths) as the widest one, the most specific is taken first; one that lies nearly inside a
+    pattern already taken is dropped.
     """
     having: dict[Feature, set[int]] = {}
     for rank, prefix in enumerate(prefixes, 1):
@@ -156,7 +175,7 @@ def shared_features(
     left = [
         SharedFeature(feature, tuple(sorted(ranks)), chance)
         for feature, ranks in having.items()
-        if len(ranks) >= LEAST
+        if len(ranks) >= max(LEAST, MOST_OF_THEM * len(prefixes) * (feature.kind == "piece"))
         and (
             chance := binomial_chance(len(ranks), len(prefixes), background.share(feature))
             * len(having)
