@@ -66,6 +66,29 @@ def test_the_explorer_needs_room_for_what_it_maps(
     assert "the explorer needs about" in err
 
 
+@pytest.mark.parametrize(
+    ("size", "words", "what"),
+    [
+        (MODEL, ["search", "STUDY", "--phrase", "e"], "a model beside its scan needs about"),
+        (MODEL, ["show", "STUDY", "L1.3", "--text", "e"], "a model beside its scan needs about"),
+        (FIGURES - 1, ["patterns", "STUDY"], "a figure needs about 70.0 GiB"),
+    ],
+)
+def test_what_a_command_needs_beside_a_study_is_asked_for_before_the_work(  # noqa: PLR0913
+    size: int,
+    words: list[str],
+    what: str,
+    toy_study: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (size, size))
+    places = {"STUDY": str(toy_study.folder)}
+    code, out, err = run(capsys, *(places.get(word, word) for word in words))
+    assert (code, out) == (2, "")
+    assert what in err
+
+
 def test_without_a_limit_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     unlimited = resource.RLIM_INFINITY
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (unlimited, unlimited))

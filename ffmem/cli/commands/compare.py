@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ffmem.cli.options import ANY, LOCATION
+from ffmem.cli.options import ANY, LOCATION, room_for_model
 from ffmem.cli.output import (
     print_hanging,
     print_json,
@@ -194,6 +194,7 @@ def _memory_rows(
     from ffmem.report.comparison import distinct_labels
 
     def models() -> tuple[LanguageModel, LanguageModel]:
+        room_for_model()
         from ffmem.analyses.inputs.study_inputs import scanned_model  # here: torch imports slowly
 
         return scanned_model(stores[0]), scanned_model(stores[1])

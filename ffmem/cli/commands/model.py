@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.options import LOCATION, SEED, ModelOptions, load_model, model_options
+from ffmem.cli.options import (
+    LOCATION,
+    SEED,
+    ModelOptions,
+    load_model,
+    model_options,
+    room_for_figures,
+)
 from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
 
 if TYPE_CHECKING:
@@ -281,6 +288,8 @@ def weights(  # noqa: PLR0913 - one parameter per option
         )
     if out is not None:
         check_folder(out)
+        if figures:
+            room_for_figures()
     table, result = weights_alone(load_model(model, options), seed, text)
     if as_json:
         print_json(result)

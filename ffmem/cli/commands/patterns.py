@@ -16,6 +16,7 @@ from ffmem.cli.options import (
     SOME,
     database_option,
     open_database,
+    room_for_figures,
     writes_study,
 )
 from ffmem.cli.output import percent_text, print_columns, say
@@ -51,6 +52,7 @@ def patterns(  # noqa: PLR0913 - one parameter per option
     Example:
         ffmem patterns out/scan --keys 3
     """
+    room_for_figures()
     from ffmem.analyses.analysis import Sizes
     from ffmem.analyses.catalogue import key_of_scan
     from ffmem.analyses.patterns.measure import patterns_by_rule

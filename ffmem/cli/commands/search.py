@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from ffmem.address import Address
-from ffmem.cli.options import ANY, LOCATION
+from ffmem.cli.options import ANY, LOCATION, room_for_model
 from ffmem.cli.output import print_columns, print_hanging, print_json, say, terminal
 from ffmem.errors import StoreError, shorten
 from ffmem.text import visible_token
@@ -135,6 +135,7 @@ def found_by(index: MemoryIndex, question: Question, count: int) -> SearchAnswer
         return answer(MemorySearch(index, open_related_words(index.store)), question, 0, count)
     firing = None
     if question.by == "phrase":
+        room_for_model()
         from ffmem.analyses.inputs.phrase_coefficients import firing_on
         from ffmem.analyses.inputs.study_inputs import scanned_model
 

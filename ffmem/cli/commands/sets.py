@@ -17,6 +17,7 @@ from ffmem.cli.options import (
     edits_option,
     load_model,
     model_options,
+    room_for_figures,
     scan_means,
     while_loading,
 )
@@ -84,6 +85,8 @@ def contrast(  # noqa: PLR0913 - one parameter per option
     Example:
         ffmem contrast out/french out/english --save french.txt
     """
+    if out is not None:
+        room_for_figures()
     from ffmem.analyses.contrast.measure import contrast as compare
     from ffmem.analyses.contrast.measure import preparation_warnings, refuse_different
     from ffmem.analyses.inputs.study_inputs import scanned_model

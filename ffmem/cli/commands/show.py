@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ffmem.cli.options import ANY, LOCATION
+from ffmem.cli.options import ANY, LOCATION, room_for_model
 from ffmem.cli.output import print_hanging, print_json, say, terminal
 from ffmem.text import Snippet, cut, cut_end, visible_token
 
@@ -124,6 +124,7 @@ def _show_along(store: ScanStore, cell: Address, text: str, as_json: bool) -> No
 
     A row is a prefix, as in the paper: its last token is underlined, the next one in brackets.
     """
+    room_for_model()
     from rich.text import Text
 
     from ffmem.analyses.coefficients.page_coefficients import text_coefficients
@@ -149,6 +150,7 @@ def _show_along(store: ScanStore, cell: Address, text: str, as_json: bool) -> No
 
 def _key_facts(store: ScanStore, address: Address, wakes: str | None) -> KeyView:
     """What the weights say of a key without any text: near tokens, and the link to a later key."""
+    room_for_model()
     from ffmem.analyses.inputs.study_inputs import scanned_model
     from ffmem.memories.folded_weights import key_view
 
@@ -247,6 +249,7 @@ def _token_changes(
     store: ScanStore, cell: Address, triggers: Sequence[Trigger]
 ) -> list[TriggerSaliency]:
     """How the coefficient changes without each token of some prefixes."""
+    room_for_model()
     from ffmem.analyses.inputs.study_inputs import scanned_model
     from ffmem.analyses.removal.saliency import prefix_saliency
 
