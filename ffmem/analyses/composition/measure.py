@@ -38,15 +38,11 @@ SHORT_PREFIX = 5  # a prefix of fewer tokens is short
 def measure(model: LanguageModel, reading: SampleRecord, generator: torch.Generator) -> Composition:
     """How many memories fire, whether any of them says what the layer says, and when."""
     stops = stop_word_ids(model, reading.sample.tokens)
-    agree = reading.coefficients.matches_y > 0
     top = reading.predictions[0].feedforward
-    short = (reading.sample.positions < SHORT_PREFIX)[:, None].expand_as(agree)
     return Composition(
         activity=activity(reading),
         zero_agreement=tuple(zero_agreement(model, reading, generator)),
         agreeing=tuple(_agreeing_cases(model, reading)),
-        short_by_layer=_by_layer(short, agree),
-        stop_word_by_layer=_by_layer(stops[top], agree),
         prefixes=len(reading.sample),
         seed=reading.sample.seed,
         gated=model.gated,
@@ -158,10 +154,6 @@ def _agreeing_cases(model: LanguageModel, reading: SampleRecord) -> list[Agreein
                 )
             )
     return rows
-
-
-def _by_layer(what: Tensor, agree: Tensor) -> tuple[Interval, ...]:
-    return tuple(share_of(what[:, place][agree[:, place]]) for place in range(agree.shape[1]))
 
 
 def _none(agrees: Tensor) -> Interval:

@@ -99,8 +99,6 @@ class Composition:
     activity: tuple[LayerActivity, ...]
     zero_agreement: tuple[LayerZeroAgreement, ...]
     agreeing: tuple[AgreeingCases, ...]
-    short_by_layer: tuple[Interval, ...]
-    stop_word_by_layer: tuple[Interval, ...]
     prefixes: int
     seed: int
     gated: bool  # then active memories are those whose gate is on
