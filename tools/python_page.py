@@ -44,6 +44,11 @@ GROUPS = {  # every public name once, in the order of use
 }
 
 
+INTERNAL = set(  # methods that ffmem's own folders call on a model
+    ["places_of", "memories_of", "check_tokens", "check_tokenizer", "on_device", "text_behind"]
+)
+
+
 def page() -> str:
     """The whole page, group by group."""
     parts = [INTRODUCTION]
@@ -69,7 +74,7 @@ def members(value: type) -> Iterator[str]:
     """
     names: dict[int, list[str]] = {}
     for name, member in vars(value).items():
-        if not name.startswith("_") and hasattr(member, "__doc__"):
+        if not name.startswith("_") and name not in INTERNAL and hasattr(member, "__doc__"):
             names.setdefault(id(member), []).append(name)
     for same in names.values():
         member = inspect.getattr_static(value, same[0])
