@@ -14,13 +14,20 @@ from typing import Any, Literal
 
 from ffmem.address_space import FIGURES, check_address_space
 from ffmem.analyses.analysis import PAPER_SIZES, SIZES, Sizes, sizes_of
-from ffmem.analyses.catalogue import PREFIX_ANALYSES, STANDARD, parse_names
+from ffmem.analyses.catalogue import CLAIMS, PREFIX_ANALYSES, STANDARD, parse_names
 from ffmem.analyses.inputs.study_inputs import (
     StudyInputs,
     prefix_control_inputs,
     scanned_control_inputs,
 )
-from ffmem.analyses.runner import AnalysisEvent, AnalysisState, AnalysisWatch, run_analyses
+from ffmem.analyses.runner import (
+    AnalysisEvent,
+    AnalysisState,
+    AnalysisWatch,
+    is_current,
+    refuse_to_replace,
+    run_analyses,
+)
 from ffmem.analyses.study import Study, open_study
 from ffmem.corpus.conversations import MESSAGES
 from ffmem.corpus.sentences import SentenceSettings
@@ -36,7 +43,8 @@ from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.folder import PREFIX_CONTROLS, SCANNED_CONTROLS, StudyFolder, writing
 
-REPORT, CONTROLS = "report", "controls"
+REPORT, CONTROLS, FIGURES_DRAWN = "report", "controls", "figures"
+JUDGED = {name for claim in CLAIMS for name in claim.analyses}
 STUDY = "a study (`ffmem scan` and `ffmem analyse --no-figures` need less)"
 CorpusTexts = str | Path | Iterable[Any] | Source  # a str is a path, never the text itself
 
@@ -220,31 +228,50 @@ def _analyse_and_report(
     watch: AnalysisWatch = lambda _event: None,
     controls: Source | None = None,
 ) -> tuple[Study, list[AnalysisEvent]]:
-    """Everything after the scan; `controls` is the text that a control is to scan."""
-    events = run_analyses(inputs, names, out, [name for name in again if name != REPORT], watch)
+    """Everything after the scan; `controls` is the text that a control is to scan.
+
+    A first report is written when all claims are decided. What no claim rests on is made after
+    that, then the figures, and the report with all chapters.
+    """
+    once_more = [name for name in again if name != REPORT]
+    refuse_to_replace(inputs, names, out, once_more)
+    (first, first_more), (later, later_more) = (
+        [[name for name in some if (name in JUDGED) == judged] for some in (names, once_more)]
+        for judged in (True, False)
+    )
+    events = run_analyses(inputs, first, out, first_more, watch)
     if controls is not None:
         events += _run_controls(inputs, names, StudyFolder(out), again, watch, controls)
-    found = open_study(out)
+    is_first = bool(later_more) or not all(is_current(out, name, inputs) for name in later)
+    if is_first:
+        events.append(_report(out, REPORT, watch, figures=False))
+    events += run_analyses(inputs, later, out, later_more, watch)
+    if REPORT not in again and all(one.state == "kept" for one in events) and _is_reported(out):
+        events.append(AnalysisEvent(REPORT, "kept"))
+        watch(events[-1])
+    else:
+        events.append(_report(out, FIGURES_DRAWN if is_first else REPORT, watch))
+    return open_study(out), events
+
+
+def _report(out: Path, name: str, watch: AnalysisWatch, figures: bool = True) -> AnalysisEvent:
+    """Write the report, after the files of all figures if these are wanted."""
     from ffmem.report.build import write_report  # Altair is slow, and a scan needs none
 
-    kept = REPORT not in again and all(one.state == "kept" for one in events)
-    if kept and _has_current_report(found):
-        events.append(AnalysisEvent(REPORT, "kept"))
-    else:
-        began = time.monotonic()
-        watch(AnalysisEvent(REPORT, "begun"))
-        found.draw()
-        write_report(found)
-        events.append(AnalysisEvent(REPORT, "made", time.monotonic() - began))
-    watch(events[-1])
-    return found, events
+    began, study = time.monotonic(), open_study(out)
+    watch(AnalysisEvent(name, "begun"))
+    if figures:
+        study.draw()
+    page = write_report(study)
+    event = AnalysisEvent(name, "made", time.monotonic() - began, str(page))
+    watch(event)
+    return event
 
 
-def _has_current_report(study: Study) -> bool:
+def _is_reported(out: Path) -> bool:
     """Whether the report was written after all results; its page is what is written last."""
-    page = study.store.folder.report_page
-    folder = study.store.folder
-    every = (folder, *folder.controls.values())
+    folder = StudyFolder(out)
+    page, every = folder.report_page, (folder, *folder.controls.values())
     results = [path for one in every for path in one.matching(one.result("*"))]
     return page.exists() and all(
         path.stat().st_mtime_ns <= page.stat().st_mtime_ns for path in results
@@ -253,10 +280,7 @@ def _has_current_report(study: Study) -> bool:
 
 def control_analyses(names: Collection[str]) -> tuple[str, ...]:
     """Those of the analyses that controls go through: all that a claim compares with them."""
-    from ffmem.analyses.catalogue import CLAIMS
-
-    judged = {name for claim in CLAIMS for name in claim.analyses} - {"last-layer"}
-    return tuple(name for name in names if name in judged)
+    return tuple(name for name in names if name in JUDGED and name != "last-layer")
 
 
 def _run_controls(  # noqa: PLR0913 - what a study takes, and its text

@@ -36,7 +36,8 @@ AnalysisState = Literal["begun", "running", "made", "kept", "failed"]
 class AnalysisEvent:
     """What happens to an analysis: begun, then made, kept or failed, and the seconds or the reason.
 
-    While it is running, `reason` says what it does now and `share` how much of that is done.
+    While it is running, `reason` says what it does now and `share` how much of that is done; of a
+    report that is made it is the page.
     """
 
     analysis: str
@@ -66,8 +67,7 @@ def run_analyses(
     stays. Returns how each analysis ended.
     """
     ended: list[AnalysisEvent] = []
-    chosen = names_for(subject, [*names, *(name for name in again if name not in names)])
-    refuse_other_settings(folder, keys_at_stake(subject, chosen, again))
+    chosen = refuse_to_replace(subject, names, folder, again)
     written = set() if arrays else {file for row in ANALYSES.values() for file in row.arrays}
     for name in chosen:
         if name not in again and is_current(folder, name, subject):
@@ -80,6 +80,15 @@ def run_analyses(
                 ended.append(run_analysis(subject, name, folder, written))
         watch(ended[-1])
     return ended
+
+
+def refuse_to_replace(
+    subject: StudyInputs, names: Sequence[str], folder: Path, again: Collection[str]
+) -> tuple[str, ...]:
+    """The analyses to run; refuses those that would replace a result that `again` does not name."""
+    chosen = names_for(subject, [*names, *(name for name in again if name not in names)])
+    refuse_other_settings(folder, keys_at_stake(subject, chosen, again))
+    return chosen
 
 
 def names_for(subject: StudyInputs, names: Sequence[str]) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ class _EventLines:
         if event.state == "running":
             self.step(event.analysis, event.reason, event.share)
             return
-        note = {"kept": "kept", "failed": "FAILED"}.get(event.state, "")
+        note = {"kept": "kept", "failed": "FAILED"}.get(event.state, event.reason)
         self.lines.update(task, completed=1.0, note=note)
         if self.plain or event.state == "failed":
             print_event(event)
@@ -173,16 +173,16 @@ def print_failures(events: list[AnalysisEvent], folder: object) -> None:
 def print_event(event: AnalysisEvent) -> None:
     """One line when an analysis ends; a failure goes to standard error with what to do."""
     if event.state == "made":
-        print_end(event.analysis, event.seconds)
+        print_end(event.analysis, event.seconds, event.reason)
     elif event.state == "kept":
         say(f"{event.analysis:<14}    kept")
     elif event.state == "failed":
         say(f"ffmem: {event.analysis} failed: {event.reason}", err=True)
 
 
-def print_end(name: str, seconds: float) -> None:
-    """One line for what has ended, with the time that it took."""
-    say(f"{name:<14} {seconds:7.1f} s")
+def print_end(name: str, seconds: float, result: str = "") -> None:
+    """One line for what has ended, with the time that it took and what to open."""
+    say(f"{name:<14} {seconds:7.1f} s  {result}".rstrip())
 
 
 def exit_code(events: Sequence[AnalysisEvent]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -62,9 +63,13 @@ def test_one_command_ends_with_claims_and_a_report_and_the_next_keeps_all(
     corpus: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "study"
-    words = ("study", "tiny:opt", str(corpus), "-o", str(out), "--only", "values,refinement")
+    words = ("study", "tiny:opt", str(corpus), "-o", str(out))
+    words = (*words, "--only", "values,refinement,coefficients")
     code, said, _ = run(capsys, monkeypatch, *words)
     assert code == 0
+    ends = re.findall(r"^([\w-]+) +\d+\.\d s", said, re.MULTILINE)
+    assert ends[-4:] == ["controls", "report", "coefficients", "figures"]  # no claim rests on them
+    assert said.count(f"{out}/report.html") == 3
     assert "memories in 3 layers" in said
     assert "needs about" in said
     assert "controls " in said
@@ -86,7 +91,9 @@ def test_one_command_ends_with_claims_and_a_report_and_the_next_keeps_all(
     code, said, _ = run(capsys, monkeypatch, *words)
     assert code == 0
     assert said.count("kept") >= 3
-    assert "already there: scan, ranking, values, refinement, report" in " ".join(said.split())
+    assert "already there: scan, ranking, values, refinement, coefficients, report" in " ".join(
+        said.split()
+    )
     assert (out / "report.html").stat().st_mtime_ns == before
     run(capsys, monkeypatch, *words, "--again", "report")
     assert (out / "report.html").stat().st_mtime_ns > before
