@@ -289,7 +289,7 @@ def test_another_text_gives_its_coefficients(form: LanguageModel) -> None:
         with edited(form, Edit(one.address.memory, "set", m, positions=(one.place,))):
             expected = plain - own_logit(form, TEXT, found.token_id)
         assert one.true == pytest.approx(expected, abs=1e-5)
-    silenced = why(form, TEXT, top=5000)
+    silenced = why(form, TEXT, top=400)
     slopes = {
         (e.address.memory, e.place): (e.predicted / e.coefficient, e.direct / e.coefficient)
         for e in silenced.effects
