@@ -93,12 +93,12 @@ def marked_pieces(prefix: Prefix, spans: Sequence[tuple[int, int]]) -> tuple[Pie
     if spans and spans[0][0] < end:
         first, stop = spans[0]
         windows = [(first - AROUND, stop + AROUND), (max(len(read) - AROUND, stop), len(read))]
-    marks = mark_stretches(spans, len(prefix.before), len(read))
-    pieces = [one for window in join_windows(windows, read) for one in runs(read, marks, window)]
+    marks = _mark_stretches(spans, len(prefix.before), len(read))
+    pieces = [one for window in _join_windows(windows, read) for one in runs(read, marks, window)]
     return (*pieces, Piece(prefix.next or "end", "next"))
 
 
-def mark_stretches(
+def _mark_stretches(
     spans: Sequence[tuple[int, int]], last: int, end: int
 ) -> list[tuple[int, int, Mark]]:
     """A whole text as marked pieces: the words in `spans`, the last token, plain text."""
@@ -113,17 +113,17 @@ def mark_stretches(
     return [(first, stop, mark) for first, stop, mark in found if first < stop]
 
 
-def join_windows(windows: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
+def _join_windows(windows: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
     """Windows of a text, merged where they touch and extended to whole words."""
     (first, stop), *rest = windows
     if rest and rest[0][0] <= stop:
-        return join_windows([(first, rest[0][1])], text)
+        return _join_windows([(first, rest[0][1])], text)
     first, stop = max(first, 0), min(stop, len(text))
     if first and (gap := text.find(" ", first, stop)) >= 0:
         first = gap
     if stop < len(text) and (gap := text.rfind(" ", first + 1, stop)) >= 0:
         stop = gap
-    return [(first, stop), *(join_windows(rest, text) if rest else [])]
+    return [(first, stop), *(_join_windows(rest, text) if rest else [])]
 
 
 def runs(text: str, marks: Sequence[tuple[int, int, Mark]], window: tuple[int, int]) -> list[Piece]:

@@ -133,7 +133,7 @@ def hits(
             for name in STATISTICS
         ),
         nothing if known is None else known.share[rows].tolist(),
-        *weight_fields(study, rows, question.sort),
+        *_weight_fields(study, rows, question.sort),
         *(reasons(study, names, rows, numbers, question) if explained else [nothing] * 3),
     )
     return tuple(Hit(*fields) for fields in zip(*columns, strict=True))
@@ -147,8 +147,8 @@ def reasons(
     question: Question,
 ) -> tuple[Sequence[float | None], list[str | None], list[Evidence | None]]:
     """Of each cell the logit, the pattern and the trigger that it was found by."""
-    weights = search_words(study, question)
-    patterns = pattern_per_memory(study, names, question, weights)
+    weights = _search_words(study, question)
+    patterns = _pattern_per_memory(study, names, question, weights)
     if question.by == "ends":
         ranks = first_endings(study, rows, question.text)
     elif weights:
@@ -157,7 +157,7 @@ def reasons(
         ranks = [0 if pattern is None else pattern.ranks[0] - 1 for pattern in patterns]
     triggers = single_triggers(study.store, rows, ranks)
     return (
-        token_logits(study, rows, numbers, question),
+        _token_logits(study, rows, numbers, question),
         [None if pattern is None else pattern.description for pattern in patterns],
         [
             None if trigger is None else evidence(trigger, rank + 1, weights)
@@ -173,14 +173,14 @@ def first_endings(study: MemorySearch, rows: NDArray[np.int64], text: str) -> li
     return list(found.max(axis=0).tolist())
 
 
-def search_words(study: MemorySearch, question: Question) -> dict[str, float]:
+def _search_words(study: MemorySearch, question: Question) -> dict[str, float]:
     """The words that triggers are searched for, with their weights; none for other questions."""
     if question.by == "words":
         return dict.fromkeys(words_in(question.text), 1.0)
     return study.related.weights(question.text)[0] if question.by == "meaning" else {}
 
 
-def pattern_per_memory(
+def _pattern_per_memory(
     study: MemorySearch, names: Sequence[str], question: Question, weights: Mapping[str, float]
 ) -> list[Pattern | None]:
     """Of each memory the pattern that fits a question best, where patterns are searched."""
@@ -196,7 +196,7 @@ def pattern_per_memory(
     return [max(filter(fits, known.of(name)), key=coverage, default=None) for name in names]
 
 
-def token_logits(
+def _token_logits(
     study: MemorySearch, rows: NDArray[np.int64], ranks: NDArray[Any], question: Question
 ) -> Sequence[float | None]:
     """The logit that a coefficient of 1 adds to the searched token."""
@@ -206,7 +206,7 @@ def token_logits(
     return study.index.logits_at(rows, ranks.astype(np.int64), end)
 
 
-def weight_fields(
+def _weight_fields(
     study: MemorySearch, rows: NDArray[np.int64], sort: str
 ) -> tuple[list[str | None], list[float | None]]:
     """The classes of some cells, and the column of the weights that they are sorted by."""

@@ -95,7 +95,7 @@ class Study:
         own = self.store.folder
         names = [name for name in self.names if folder.result(name).exists()]
         same = [name for name in names if made_with(folder, name) == made_with(own, name)]
-        return {name: restore_result(folder, name) for name in same}
+        return {name: _restore_result(folder, name) for name in same}
 
     def record(self, name: str) -> ResultFile:
         """A result as it is on disk, with its sources and the seconds it took."""
@@ -114,7 +114,7 @@ class Study:
         """The result of an analysis, such as an `ffmem.analyses.values.record.Values`."""
         if name not in self._results:
             self.record(name)  # which says what to do where there is none
-            self._results[name] = restore_result(self.store.folder, name)
+            self._results[name] = _restore_result(self.store.folder, name)
         return self._results[name]
 
     @cached_property
@@ -171,7 +171,7 @@ class Study:
         A gated memory is two cells: `L2.10-` is where its coefficient is negative, and `L2.10` is
         `L2.10+`.
         """
-        return memory_page(self.search, parse_address(address))
+        return memory_page(self.search, _parse_address(address))
 
     def triggers(
         self,
@@ -192,7 +192,7 @@ class Study:
             raise FfmemError("give a layer or memories: layer=12, or memories=['L12.691']")
         if memories is not None:
             named = [memories] if isinstance(memories, Address | str) else memories
-            every = (cell for one in named for cell in cells.resolve(parse_address(one)))
+            every = (cell for one in named for cell in cells.resolve(_parse_address(one)))
             rows = [cells.row(cell) for cell in dict.fromkeys(every)]
         else:
             numbers = layer if isinstance(layer, Sequence) else [layer]
@@ -214,7 +214,7 @@ class Study:
         """
         from ffmem.store.people.memory_labels import parse_label, study_labels
 
-        cell = str(self.store.cells.resolve(parse_address(address))[0])
+        cell = str(self.store.cells.resolve(_parse_address(address))[0])
         with study_labels(self.store) as labels:
             kept = labels.label(cell).note if note is None else note
             labels.set_label(cell, parse_label(text, kept))
@@ -266,7 +266,7 @@ class Study:
         )
 
 
-def restore_result(folder: StudyFolder, name: str) -> Any:
+def _restore_result(folder: StudyFolder, name: str) -> Any:
     """The record of an analysis from a folder that has it."""
     try:
         return restore(ANALYSES[name].record, read_result(folder.result(name)).result)
@@ -277,7 +277,7 @@ def restore_result(folder: StudyFolder, name: str) -> Any:
         ) from None
 
 
-def parse_address(address: Address | str) -> Address:
+def _parse_address(address: Address | str) -> Address:
     """An address, also from its text."""
     return address if isinstance(address, Address) else Address.parse(address)
 

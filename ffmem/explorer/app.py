@@ -80,12 +80,12 @@ def route(path: str, method: str, what: dict[str, Any], schemas: dict[str, Any])
         }
         for parameter in what.get("parameters", [])
     ]
-    parameters += body_fields(what, schemas)
+    parameters += _body_fields(what, schemas)
     says = what.get("description", what.get("summary", ""))
     return {"path": path, "method": method.upper(), "says": says, "parameters": parameters}
 
 
-def body_fields(what: dict[str, Any], schemas: dict[str, Any]) -> list[dict[str, Any]]:
+def _body_fields(what: dict[str, Any], schemas: dict[str, Any]) -> list[dict[str, Any]]:
     """The fields of the JSON that a route is sent, if it is sent any."""
     content = what.get("requestBody", {}).get("content", {}).get("application/json")
     if content is None:
@@ -163,7 +163,7 @@ class ListenAddress:
         return f"http://{name}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
 
-def is_host(text: str) -> bool:
+def _is_host(text: str) -> bool:
     """Whether a text can be a host's name or address."""
     try:
         return text.isprintable() and text.encode("idna") != b""
@@ -174,7 +174,7 @@ def is_host(text: str) -> bool:
 def listen(place: ListenAddress) -> tuple[ListenAddress, socket.socket]:
     """Listen there; returns the place again, with the port that was found where 0 was asked for."""
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-    if not is_host(place.host):
+    if not _is_host(place.host):
         raise ListenError(f"{shorten(place.host)!r} is not a host; write a name or an IP address")
     try:
         door = socket.create_server((place.host, place.port), family=family, backlog=BACKLOG)

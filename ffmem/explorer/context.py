@@ -120,7 +120,7 @@ class EmptyIsNone:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(none_if_empty, handler(source))
+        return core_schema.no_info_before_validator_function(_none_if_empty, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -130,6 +130,6 @@ class EmptyIsNone:
         return {**found, "anyOf": [*kinds, EMPTY]}
 
 
-def none_if_empty(value: object) -> object:
+def _none_if_empty(value: object) -> object:
     """None for the empty text; anything else unchanged."""
     return None if value == "" else value

@@ -69,7 +69,7 @@ def install_error_pages(app: FastAPI) -> None:
                 status = 503
             case _:
                 status = 400
-        return error_response(request, status, str(error))
+        return _error_response(request, status, str(error))
 
     for kind in UNFIT:
         app.add_exception_handler(kind, perhaps_damage)
@@ -80,12 +80,12 @@ def install_error_pages(app: FastAPI) -> None:
     async def refusal(request: Request, error: HTTPException) -> Response:
         path = brief(request.scope["path"])
         if error.status_code == 405:
-            allowed = ", ".join(allowed_methods(app, request.scope))
+            allowed = ", ".join(_allowed_methods(app, request.scope))
             message = f"{path} does not answer {request.method}, only {allowed}"
-            return error_response(request, 405, message, {"Allow": allowed})
+            return _error_response(request, 405, message, {"Allow": allowed})
         missing = error.status_code == 404 and error.detail == "Not Found"
         message = f"there is nothing at {path}" if missing else str(error.detail)
-        return error_response(request, error.status_code, message, error.headers)
+        return _error_response(request, error.status_code, message, error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def unreadable(request: Request, error: RequestValidationError) -> Response:
@@ -93,7 +93,7 @@ def install_error_pages(app: FastAPI) -> None:
         where = ".".join(str(part) for part in first["loc"][1:]) or "request"
         wrong = first["type"] == "string_pattern_mismatch"  # no person reads patterns
         message = misfit(first["input"]) if wrong else first["msg"]
-        return error_response(request, 422, f"{where}: {message}")
+        return _error_response(request, 422, f"{where}: {message}")
 
 
 def misfit(text: str) -> str:
@@ -114,30 +114,30 @@ async def perhaps_damage(request: Request, error: Exception) -> Response:
     found = await run_in_threadpool(damage_behind, error, folders)
     if found is None:
         raise error
-    return error_response(request, 500, found)
+    return _error_response(request, 500, found)
 
 
 async def bug(request: Request, _error: Exception) -> Response:
     """Say where to look; the error itself is logged."""
     message = "this is a bug of ffmem; what went wrong stands in the terminal where it runs"
     headers = {name.decode(): value.decode() for name, value in HEADERS}  # no guard adds them
-    return error_response(request, 500, message, headers)
+    return _error_response(request, 500, message, headers)
 
 
-def error_response(
+def _error_response(
     request: Request, status: int, message: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     """One sentence, in the form that the asker reads."""
     if request.scope["path"].startswith("/api"):
         return JSONResponse({"detail": message}, status, headers)
     title = TITLES.get(status, "That did not work")
-    values = {"title": title, "message": message, "before": page_before(request)}
+    values = {"title": title, "message": message, "before": _page_before(request)}
     answer = page(request, "failure.html.j2", status, **values)
     answer.headers.update(headers or {})
     return answer
 
 
-def page_before(request: Request) -> str | None:
+def _page_before(request: Request) -> str | None:
     """The page of the explorer whose link or form led here, if the browser says so."""
     try:
         before = urlsplit(request.headers.get("referer", ""))
@@ -151,7 +151,7 @@ def page_before(request: Request) -> str | None:
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-def allowed_methods(app: FastAPI, scope: Scope) -> list[str]:
+def _allowed_methods(app: FastAPI, scope: Scope) -> list[str]:
     """The methods that a request to the same path may have; static files can only be read."""
     asked = {"type": "http", "path": scope["path"], "root_path": "", "headers": []}
 

@@ -74,19 +74,19 @@ class Guard:
             return
         refused = self.refusal(Request(scope))
         if refused is not None:
-            await refused(scope, receive, with_headers(send))
+            await refused(scope, receive, _with_headers(send))
             return
-        await self.app(scope, limit_body(receive), with_headers(send))
+        await self.app(scope, _limit_body(receive), _with_headers(send))
 
     def refusal(self, request: Request) -> Response | None:
         """Why this request is not let through, or None."""
-        if len(request.scope["query_string"]) > LONGEST_QUERY or too_long(request.headers):
+        if len(request.scope["query_string"]) > LONGEST_QUERY or _too_long(request.headers):
             return PlainTextResponse("the request is too long", 413)
         if sum(len(name) + len(value) for name, value in request.headers.raw) > LONGEST_HEADERS:
             return PlainTextResponse("the headers are too long", 431)
-        if is_cross_site(request):
+        if _is_cross_site(request):
             return PlainTextResponse("requests from other sites are refused", 403)
-        host = host_of(request.headers.get("host", ""))
+        host = _host_of(request.headers.get("host", ""))
         if host is None or (self.token is None and host not in LOOPBACK):
             return PlainTextResponse("this host name is not served here", 403)
         return None if self.token is None else self.unknown(request, self.token)
@@ -94,7 +94,7 @@ class Guard:
     def unknown(self, request: Request, token: str) -> Response | None:
         """Ask for the token; a link that carries it leaves it in a cookie."""
         offered = request.query_params.get("token")
-        if offered is not None and request.method == "GET" and constant_time_equal(offered, token):
+        if offered is not None and request.method == "GET" and _constant_time_equal(offered, token):
             pairs = request.query_params.multi_items()
             rest = [pair for pair in pairs if pair[0] != "token"]
             path = "/" + quote(request.scope["path"].lstrip("/"))  # never //elsewhere
@@ -103,20 +103,20 @@ class Guard:
             answer.set_cookie(COOKIE, token, httponly=True, samesite="lax")
             return answer
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and constant_time_equal(bearer, token):
+        if scheme.lower() == "bearer" and _constant_time_equal(bearer, token):
             return None
-        if constant_time_equal(request.cookies.get(COOKIE, ""), token):
+        if _constant_time_equal(request.cookies.get(COOKIE, ""), token):
             return None
         text = "a token is needed: open the address that `ffmem explore` printed"
         return PlainTextResponse(text, 401, {"WWW-Authenticate": "Bearer"})
 
 
-def constant_time_equal(offered: str, token: str) -> bool:
+def _constant_time_equal(offered: str, token: str) -> bool:
     """Compare in a time that tells nothing."""
     return hmac.compare_digest(offered.encode(), token.encode())
 
 
-def host_of(header: str) -> str | None:
+def _host_of(header: str) -> str | None:
     """The name in `name:port` or `[address]:port`, in lower case; None where it is neither."""
     parts = HOST.fullmatch(header)
     if parts is None or int(parts["port"] or 0) > LARGEST_PORT:
@@ -124,7 +124,7 @@ def host_of(header: str) -> str | None:
     return parts["name"].lower()
 
 
-def is_cross_site(request: Request) -> bool:
+def _is_cross_site(request: Request) -> bool:
     """Whether another site's page makes this request, other than by a plain link to a page."""
     headers = request.headers
     host = headers.get("host", "").lower()
@@ -137,13 +137,13 @@ def is_cross_site(request: Request) -> bool:
     return not link or request.scope["path"].startswith("/api")
 
 
-def too_long(headers: Headers) -> bool:
+def _too_long(headers: Headers) -> bool:
     """Whether a request announces more than may be sent."""
     length = headers.get("content-length", "0")
     return LENGTH.fullmatch(length) is None or int(length) > LONGEST_BODY
 
 
-def limit_body(receive: Receive) -> Receive:
+def _limit_body(receive: Receive) -> Receive:
     """The same body, cut off where it grows past the limit (a chunked one announces no length)."""
     read = 0
 
@@ -158,7 +158,7 @@ def limit_body(receive: Receive) -> Receive:
     return receive_up_to_limit
 
 
-def with_headers(send: Send) -> Send:
+def _with_headers(send: Send) -> Send:
     """Send an answer with the headers that bind the browser, but for those that it has itself."""
 
     async def send_with_headers(message: Message) -> None:

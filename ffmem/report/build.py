@@ -163,11 +163,11 @@ def build(study: Study) -> Report:
     return Report(
         model=Path(study.model_name).name,
         about=about(study),
-        read=what_was_read(study),
+        read=_what_was_read(study),
         rows=rows_of(study, verdicts),
         memory=example_memory(study, values, keys),
         verdicts=verdicts,
-        sections=tuple(_section(words, study, verdicts) for words in sections_of(study)),
+        sections=tuple(_section(words, study, verdicts) for words in _sections_of(study)),
         keys=keys,
         values=values,
         annotated=annotated_key(patterns, study.store) if patterns else None,
@@ -202,16 +202,16 @@ def numbers(report: Report, study: Study) -> dict[str, Any]:
 def summarise(study: Study, figures: bool = True) -> StudySummary:
     """The part of a study that a comparison needs: claims, and figures if requested."""
     drawn = (
-        drawn_figure(figure, study)
-        for section in (sections_of(study) if figures else ())
-        for figure in figures_of(section)
+        _drawn_figure(figure, study)
+        for section in (_sections_of(study) if figures else ())
+        for figure in _figures_of(section)
         if figure.name in study.charts
     )
     name, folder = study.model_name, study.folder
     return StudySummary(name, folder, about(study), study.verdicts, tuple(drawn))
 
 
-def what_was_read(study: Study) -> dict[str, str]:
+def _what_was_read(study: Study) -> dict[str, str]:
     """Model, text, memories, version and digest: the head of a report."""
     manifest, every = study.store.manifest, about(study)
     text = Path(str(manifest.key.corpus["path"])).name
@@ -272,7 +272,7 @@ def left_out(study: Study, results: dict[str, Any]) -> dict[str, int]:
     return found
 
 
-def sections_of(study: Study) -> list[SectionText]:
+def _sections_of(study: Study) -> list[SectionText]:
     """The chapters that a study can have."""
     mixtures = bool(study.store.manifest.mixtures)
     return [words for words in SECTIONS if applicable(words.analyses, mixtures)]
@@ -280,7 +280,9 @@ def sections_of(study: Study) -> list[SectionText]:
 
 def _section(words: SectionText, study: Study, verdicts: Sequence[Verdict]) -> Section:
     found = tuple(verdict for verdict in verdicts if verdict.analysis in words.analyses)
-    drawn = tuple(drawn_figure(one, study) for one in figures_of(words) if one.name in study.charts)
+    drawn = tuple(
+        _drawn_figure(one, study) for one in _figures_of(words) if one.name in study.charts
+    )
     shown = (_shown_by(verdict, drawn) for verdict in found if verdict.word in DECIDED)
     return Section(
         words.name,
@@ -301,7 +303,7 @@ def _shown_by(verdict: Verdict, figures: Iterable[DrawnFigure]) -> str | None:
     return next(iter(own + same), None)
 
 
-def figures_of(section: SectionText) -> list[Figure[Any]]:
+def _figures_of(section: SectionText) -> list[Figure[Any]]:
     """A chapter's figures, in order."""
     return [figure for name in section.analyses for figure in ANALYSES[name].figures()]
 
@@ -311,7 +313,7 @@ def _plain_row(row: Row) -> dict[str, Any]:
     return {**to_plain(row), "verdict": row.verdict.name}
 
 
-def drawn_figure(figure: Figure[Any], study: Study) -> DrawnFigure:
+def _drawn_figure(figure: Figure[Any], study: Study) -> DrawnFigure:
     """One figure with its words; the heading leaves the chart for the page."""
     from ffmem.figures.saving import spec_of  # here: Altair is slow to import
 
@@ -330,11 +332,11 @@ def drawn_figure(figure: Figure[Any], study: Study) -> DrawnFigure:
 
 def _note(study: Study, name: str) -> AnalysisNote:
     record = study.record(name)
-    made_from = {name: short_digest(value) for name, value in record.made_from.items()}
+    made_from = {name: _short_digest(value) for name, value in record.made_from.items()}
     return AnalysisNote(name, record.seconds, made_from)
 
 
-def short_digest(value: Any) -> Any:
+def _short_digest(value: Any) -> Any:
     """A digest by its first twelve digits, as of a scan; anything else as it is."""
     is_digest = isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)
     return value[:12] if is_digest else value

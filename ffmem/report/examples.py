@@ -68,7 +68,7 @@ def key_rows(study: PatternResults, store: ScanStore) -> tuple[KeyRow, ...]:
     By the reader where keys were read blind, and the rule's clearest pattern of the key beside it.
     """
     layers = sorted(store.memories)
-    by_key, rule = patterns_of_drawn_keys(study), _by_key(study.records)
+    by_key, rule = _patterns_of_drawn_keys(study), _by_key(study.records)
     rows = []
     for band in range(BANDS):
         inside = [key for key in by_key if layers.index(key.layer) * BANDS // len(layers) == band]
@@ -80,7 +80,7 @@ def key_rows(study: PatternResults, store: ScanStore) -> tuple[KeyRow, ...]:
     return tuple(rows)
 
 
-def patterns_of_drawn_keys(study: PatternResults) -> dict[Address, list[Pattern]]:
+def _patterns_of_drawn_keys(study: PatternResults) -> dict[Address, list[Pattern]]:
     """Those of the keys that the study drew, by the reader where they were read blind."""
     if study.readings is None:
         return _by_key(study.records)
@@ -144,7 +144,7 @@ def annotated_key(study: PatternResults, store: ScanStore) -> AnnotatedKey | Non
 
     By the reader where keys were read blind.
     """
-    by_key = patterns_of_drawn_keys(study)
+    by_key = _patterns_of_drawn_keys(study)
 
     def merit(key: Address) -> tuple[int, int]:
         patterns = by_key[key]
@@ -228,10 +228,10 @@ def example_memory(
     addresses = words + [row.address for row in values] + [row.key for row in keys]
     if not addresses:
         return None
-    return draw_memory(study.memory(addresses[0]))
+    return _draw_memory(study.memory(addresses[0]))
 
 
-def draw_memory(page: MemoryPage) -> MemoryExample:
+def _draw_memory(page: MemoryPage) -> MemoryExample:
     """A memory's strongest triggers, equal ones once, and the tokens that its value promotes."""
     shown = dict.fromkeys(Snippet.of(one, BEFORE) for one in page.triggers[: 4 * MEMORY_LINES])
     first = page.promoted[:MEMORY_LINES]

@@ -83,7 +83,7 @@ def read_prompts(
         ids = torch.cat([torch.tensor(lead, dtype=torch.long), sample.prefix_tokens(row)])
         prompt = Prompt(ids[None].to(model.device), len(lead))
         proposals, refusal = _every_proposal(model, prompt, refusal)
-        found.append(prompt_effects(model, prompt, proposals, generator))
+        found.append(_prompt_effects(model, prompt, proposals, generator))
     return found, refusal
 
 
@@ -131,7 +131,7 @@ def _direct_proposal(
     return proposal
 
 
-def prompt_effects(
+def _prompt_effects(
     model: LanguageModel, prompt: Prompt, proposals: _Proposals, generator: torch.Generator
 ) -> PromptEffects:
     """Silence the drawn pairs and those that each method lists."""

@@ -40,7 +40,7 @@ def last_changes_are_distant(result: LastLayer | JudgedCases) -> Finding:
         )
     most = max(result.judges, key=lambda one: one.related.estimate)
     effects = (Effect("more than half are distant", up_to(1, most.related), 0.5),)
-    blind = [one for one in result.judges if not tells_apart(one)]
+    blind = [one for one in result.judges if not _tells_apart(one)]
     reason = f"{blind[0].annotator} did not tell the cases from the blind controls" if blind else ""
     agreement = "" if math.isnan(result.alpha) else f" (alpha {result.alpha:.2f})"
     rule = share_text(result.rule.related.estimate)
@@ -62,7 +62,7 @@ def last_changes_are_distant(result: LastLayer | JudgedCases) -> Finding:
     )
 
 
-def tells_apart(one: JudgesCases) -> bool:
+def _tells_apart(one: JudgesCases) -> bool:
     """Whether a person calls more of the cases related than of the shuffled pairs among them."""
     return difference(one.related, one.controls).low > 0
 
@@ -70,7 +70,7 @@ def tells_apart(one: JudgesCases) -> bool:
 def with_judgements(result: LastLayer, folder: StudyFolder) -> LastLayer | JudgedCases:
     """The cases with what people said of them, or else a language model that read them blind."""
     found = plain_result(folder, "case-agreement")
-    if people := people_on_cases(found):
+    if people := _people_on_cases(found):
         return JudgedCases(result, people, restore(float, found.get("alpha")))
     if (read := result.readings) is not None:
         judge = JudgesCases(read.annotator, read.related, read.controls)
@@ -87,7 +87,7 @@ QUESTIONS: tuple[PaperQuestion[LastLayer | JudgedCases], ...] = (
 )
 
 
-def people_on_cases(found: dict[str, Any]) -> tuple[JudgesCases, ...]:
+def _people_on_cases(found: dict[str, Any]) -> tuple[JudgesCases, ...]:
     """Every person's judgements in what `ffmem annotate agreement` has left."""
     shares = restore(tuple[JudgesCases, ...], found.get("shares", []))
     return tuple(one for one in shares if is_person(one.annotator) and one.related.n)

@@ -72,10 +72,10 @@ def next_steps(study: Study) -> list[Step]:
     for verdict in study.verdicts:
         if verdict.need is not None and verdict.need.kind == "more":
             found.setdefault(verdict.analysis, []).append(verdict)
-    return [step_of(study, name, verdicts) for name, verdicts in found.items()]
+    return [_step_of(study, name, verdicts) for name, verdicts in found.items()]
 
 
-def step_of(study: Study, name: str, verdicts: Sequence[Verdict]) -> Step:
+def _step_of(study: Study, name: str, verdicts: Sequence[Verdict]) -> Step:
     """The step that decides the claims of one analysis: as much as the one that needs most."""
     grows, looks = ANALYSES[name].grows, read_looks(study.store.folder)
     assert grows is not None  # noqa: S101 - or no claim of it would need more

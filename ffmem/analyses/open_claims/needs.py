@@ -56,7 +56,7 @@ def with_needs(
 ) -> list[Verdict]:
     """The verdicts, the undecided ones with what would decide them; measurements are by claim."""
     return [
-        replace(one, need=need_of(one, measurements.get(one.name), multipliers(one, verdicts)))
+        replace(one, need=_need_of(one, measurements.get(one.name), multipliers(one, verdicts)))
         if one.word == "undecided"
         else one
         for one in verdicts
@@ -84,7 +84,7 @@ def multipliers(one: Verdict, verdicts: Sequence[Verdict]) -> tuple[float, float
     return weight * holding, weight * failing
 
 
-def need_of(
+def _need_of(
     one: Verdict, measured: Measurement | None, times: tuple[float, float] = (1.0, 1.0)
 ) -> Need:
     """What would decide one undecided claim."""
@@ -98,13 +98,13 @@ def need_of(
     if any(math.isnan(effect.found.estimate) for effect in found.effects):
         return Need("nothing", "nothing here: there is nothing to measure it on")
     if not decides(found, one.controls, math.inf, times):
-        sure = decides(found, without_deviation(one.controls), math.inf, times)
+        sure = decides(found, _without_deviation(one.controls), math.inf, times)
         return Need("controls", "more controls, which differ too much") if sure else ON_THE_BAR
     if one.look >= MOST_LOOKS:
         return ON_THE_BAR
     if measured is None or not measured.unit or found.whole:
         return Need("nothing", "lies on the bar, and all there is was read")
-    return need_of_units(measured, factor_to_decide(found, one.controls, times))
+    return need_of_units(measured, _factor_to_decide(found, one.controls, times))
 
 
 def need_of_units(measured: Measurement, factor: float) -> Need:
@@ -118,7 +118,7 @@ def need_of_units(measured: Measurement, factor: float) -> Need:
     return Need("more", measured.unit, more, factor * measured.seconds)
 
 
-def factor_to_decide(
+def _factor_to_decide(
     found: Finding, controls: Sequence[ControlEffect], times: tuple[float, float]
 ) -> float:
     """How many times the units would decide it; infinity where that is beyond reason."""
@@ -156,7 +156,7 @@ def grow(effect: Effect, factor: float) -> Effect:
     return replace(effect, found=found)
 
 
-def without_deviation(controls: Sequence[ControlEffect]) -> list[ControlEffect]:
+def _without_deviation(controls: Sequence[ControlEffect]) -> list[ControlEffect]:
     """The controls as if their mean were known without error."""
     means = [(one, one.effect.estimate) for one in controls]
     return [replace(one, effect=Interval(mean, mean, mean, one.effect.n)) for one, mean in means]

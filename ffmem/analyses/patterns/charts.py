@@ -25,7 +25,7 @@ def patterns_chart(summary: Summary, controls: Sequence[ControlRate] = ()) -> An
     """Stacked bars, shallow at the bottom, what no pattern covers on top."""
     rows = _rows(summary)
     title = "Triggers by kind of shared pattern (Fig. 2)"
-    text = patterns_caption(summary, controls) + style.few_cases_note(rows, "triggers")
+    text = _patterns_caption(summary, controls) + style.few_cases_note(rows, "triggers")
     return style.with_caption(style.with_size(_bars(rows)), title, text)
 
 
@@ -39,11 +39,11 @@ def readings_chart(found: BlindReadings) -> Any:
     rows = [{"who": who, **row} for who, summary in panels.items() for row in _rows(summary)]
     chart = style.by_group(_bars(rows), "who", tuple(panels))
     title = "The same as a language model reads it, which did not know key from control (Fig. 2)"
-    text = readings_caption(found) + style.few_cases_note(rows, "triggers")
+    text = _readings_caption(found) + style.few_cases_note(rows, "triggers")
     return style.with_caption(chart, title, text, panels=len(panels))
 
 
-def readings_caption(found: BlindReadings) -> str:
+def _readings_caption(found: BlindReadings) -> str:
     """What was read by what, how far it agrees with others, and what the controls show."""
     overall, permuted = found.summary.overall, found.permuted.overall
     second, rule = found.agreement
@@ -107,7 +107,7 @@ def _bars(rows: Sequence[style.Row]) -> alt.Chart:
     )
 
 
-def patterns_caption(summary: Summary, controls: Sequence[ControlRate]) -> str:
+def _patterns_caption(summary: Summary, controls: Sequence[ControlRate]) -> str:
     """Who annotated how much, and how often where there was nothing."""
     overall = summary.overall
     text = (

@@ -216,7 +216,7 @@ def _sees_patterns(
     return Effect("more keys than blind control keys", difference(with_pattern, seen))
 
 
-def judges_of_patterns(folder: StudyFolder) -> tuple[JudgesPatterns, ...]:
+def _judges_of_patterns(folder: StudyFolder) -> tuple[JudgesPatterns, ...]:
     """All patterns that `ffmem patterns --annotator` has left in a folder."""
     found = [read_result(path).result for path in folder.matching(folder.result("patterns-*"))]
     return tuple(
@@ -229,7 +229,7 @@ def judges_of_patterns(folder: StudyFolder) -> tuple[JudgesPatterns, ...]:
 
 def with_judgements(result: PatternResults, folder: StudyFolder) -> Patterns:
     """The patterns with what people said of them, or else language models that read blind."""
-    judges = judges_of_patterns(folder)
+    judges = _judges_of_patterns(folder)
     people = tuple(one for one in judges if is_person(one.summary.annotator))
     if people:
         alpha = plain_result(folder, "agreement").get("alpha")

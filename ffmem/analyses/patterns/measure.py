@@ -279,20 +279,20 @@ def summarise_patterns(annotator: str, keys: Sequence[KeyPatterns], seed: int = 
     generator = torch.Generator().manual_seed(seed)
     layers = tuple(_layer(layer, found, generator) for layer, found in by_layer.items())
     overall = _layer(0, alive, generator)
-    return Summary(annotator, layers, overall, crossover(layers), pattern_effects(alive))
+    return Summary(annotator, layers, overall, crossover(layers), _pattern_effects(alive))
 
 
-def pattern_effects(keys: Sequence[KeyPatterns]) -> TakeoverEffects:
+def _pattern_effects(keys: Sequence[KeyPatterns]) -> TakeoverEffects:
     """Do shallow patterns lead in lower layers and semantic ones in upper layers?"""
     tally = [Counter(key.labels) for key in keys]
     shallow, both, semantic = (
         torch.tensor([count[label] / key.triggers for count, key in zip(tally, keys, strict=True)])
         for label in LABELS[:3]
     )
-    return takeover_effects(shallow, both, semantic, *key_depths([key.key for key in keys]))
+    return _takeover_effects(shallow, both, semantic, *_key_depths([key.key for key in keys]))
 
 
-def key_depths(keys: Sequence[Address]) -> tuple[torch.Tensor, int]:
+def _key_depths(keys: Sequence[Address]) -> tuple[torch.Tensor, int]:
     """The layer of each key, numbered from 0 among layers with keys, and their count."""
     layers = sorted({key.layer for key in keys})
     return torch.tensor([layers.index(key.layer) for key in keys], dtype=torch.long), len(layers)
@@ -334,7 +334,7 @@ def is_semantic_depth(depth: Tensor, layers: int) -> Tensor:
     return depth >= max(1, place_of(SEMANTIC, layers))
 
 
-def takeover_effects(
+def _takeover_effects(
     shallow: Tensor, both: Tensor, semantic: Tensor, depth: Tensor, layers: int
 ) -> TakeoverEffects:
     """Figure 2 by key: shares of triggers that are shallow only, both and semantic only, all [key].

@@ -38,7 +38,7 @@ class Prefix:
     def cut(self, tokens: int) -> Prefix:
         """The first tokens of it."""
         ends = self.ends[:tokens]
-        within = self.unfinished if tokens >= len(self.ids) else splits_word(self.text, ends[-1])
+        within = self.unfinished if tokens >= len(self.ids) else _splits_word(self.text, ends[-1])
         return Prefix(self.sentence, self.text[: ends[-1]], self.ids[:tokens], ends, within)
 
     @property
@@ -49,7 +49,7 @@ class Prefix:
     @property
     def continues(self) -> bool:
         """Whether the last token goes on with a word that another one began."""
-        return len(self.ends) > 1 and splits_word(self.text, self.ends[-2])
+        return len(self.ends) > 1 and _splits_word(self.text, self.ends[-2])
 
     @cached_property
     def words(self) -> tuple[tuple[str, int, int], ...]:
@@ -57,19 +57,19 @@ class Prefix:
         return tuple((found[0], found.start(), found.end()) for found in WORD.finditer(self.text))
 
 
-def splits_word(text: str, place: int) -> bool:
+def _splits_word(text: str, place: int) -> bool:
     """Whether a letter or digit stands on either side of this place."""
     return text[place - 1 : place].isalnum() and text[place : place + 1].isalnum()
 
 
-def prefix_at(store: ScanStore, row: int, position: int) -> Prefix:
+def _prefix_at(store: ScanStore, row: int, position: int) -> Prefix:
     """The first `position` tokens of the kept sentence in that row."""
     kept = store.sentences
     start = int(kept.starts[row])
     ends = tuple(int(end) for end in kept.token_ends[start : start + position])
     ids = tuple(int(token) for token in kept.tokens[start : start + position])
     text = kept.sentence(row)
-    return Prefix(row, text[: ends[-1]], ids, ends, splits_word(text, ends[-1]))
+    return Prefix(row, text[: ends[-1]], ids, ends, _splits_word(text, ends[-1]))
 
 
 def trigger_prefixes(
@@ -79,7 +79,7 @@ def trigger_prefixes(
     slots = store.slots([store.cells.row(key)], kind)
     columns = (slots.sentence.tolist(), slots.position.tolist(), slots.coefficient.tolist())
     return [
-        (prefix_at(store, sentence, position), coefficient)
+        (_prefix_at(store, sentence, position), coefficient)
         for sentence, position, coefficient in zip(*columns, strict=True)
         if position
     ]
@@ -93,7 +93,7 @@ def prefixes_of_texts(store: ScanStore, wanted: Collection[str]) -> dict[str, Pr
         ends = store.sentences.token_ends[start : int(store.sentences.starts[row + 1])]
         for position, end in enumerate(ends, 1):
             if (prefix := text[: int(end)]) in wanted and prefix not in found:
-                found[prefix] = prefix_at(store, row, position)
+                found[prefix] = _prefix_at(store, row, position)
     return found
 
 
@@ -116,7 +116,7 @@ def random_prefixes(store: ScanStore, count: int, seed: int) -> list[Prefix]:
         positions = 1 + np.floor(generator.random(len(rows)) * (sizes - 1)).astype(int)
         for at in generator.permutation(len(rows)):
             places[int(rows[at]), int(positions[at])] = None
-    return [prefix_at(store, row, position) for row, position in list(places)[:count]]
+    return [_prefix_at(store, row, position) for row, position in list(places)[:count]]
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class PseudoKeys:
         for at in self._generator.permutation(len(slots)).tolist():
             if slots.position[at] and int(slots.cell[at]) not in found:
                 place = int(slots.sentence[at]), int(slots.position[at])
-                found[int(slots.cell[at])] = prefix_at(store, *place)
+                found[int(slots.cell[at])] = _prefix_at(store, *place)
         return self._pseudo_key("strangers", layer, found.values())
 
     def of_each_kind(

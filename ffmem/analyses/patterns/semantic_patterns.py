@@ -68,13 +68,13 @@ class Candidate(Protocol):
 Found = TypeVar("Found", bound=Candidate)
 
 
-def chance_bar(kinds: Iterable[Sequence[Sequence[Candidate]]]) -> float:
+def _chance_bar(kinds: Iterable[Sequence[Sequence[Candidate]]]) -> float:
     """How unlikely a pattern must be for few control keys of any kind to have one."""
     least = [[min((one.chance for one in key), default=1.0) for key in keys] for keys in kinds]
     return min([FURTHER, *(float(np.quantile(chances, LEVEL)) for chances in least if chances)])
 
 
-def unlikely(found: Sequence[Found], bar: float) -> list[Found]:
+def _unlikely(found: Sequence[Found], bar: float) -> list[Found]:
     """The patterns of a key, the widest first, without those nearly inside another one.
 
     One below the bar is wanted; a key that has one is no control, and others need be less unlikely.
@@ -125,7 +125,7 @@ class TopicFinder:
         middle, scale = raw.mean(dim=0), raw.std(dim=0).clamp(min=1e-6)
         loose = cls(embedding, middle, scale, _unit(raw, middle, scale), background)
         found = ([loose._candidates(key) for key in controls] for controls in keys.values())
-        return replace(loose, bar=chance_bar(found))
+        return replace(loose, bar=_chance_bar(found))
 
     def vectors(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]] = ()) -> Tensor:
         """[prefix, width] of length 1; 0 where no content word is left."""
@@ -145,7 +145,7 @@ class TopicFinder:
         rest = [one for topic in found if (one := _without_shared_words(topic, near))]
         return [
             replace(one, description=self._label(prefixes, removed, one.ranks))
-            for one in unlikely(rest, self.bar)
+            for one in _unlikely(rest, self.bar)
         ]
 
     def _near(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -278,11 +278,11 @@ class WordClasses:
         unit = torch.nn.functional.normalize(rows, dim=1)
         loose = cls(tuple(vectors), unit, ends, len(pool))
         found = ([loose._candidates(key) for key in controls] for controls in keys.values())
-        return replace(loose, bar=chance_bar(found))
+        return replace(loose, bar=_chance_bar(found))
 
     def shared(self, prefixes: Sequence[Prefix]) -> list[WordClass]:
         """The classes that the last words of some prefixes share."""
-        return unlikely(self._candidates(prefixes), self.bar)
+        return _unlikely(self._candidates(prefixes), self.bar)
 
     @cached_property
     def _number(self) -> dict[str, int]:

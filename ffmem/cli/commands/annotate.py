@@ -183,7 +183,7 @@ def agreement(folder: Path, count: int, database: str | None) -> None:
     answers, case_answers = annotations.answers(), _case_answers_of(folder, annotations)
     if answers or not case_answers:
         result = compared(answers)
-        print_agreement(result, count)
+        _print_agreement(result, count)
         say(f"-> {save_numbers(folder, 'agreement', result)}")
     if case_answers:
         from ffmem.annotations.agreement import case_agreement
@@ -193,7 +193,7 @@ def agreement(folder: Path, count: int, database: str | None) -> None:
         say(f"-> {save_numbers(folder, 'case-agreement', judged)}")
 
 
-def print_agreement(result: Agreement, count: int) -> None:
+def _print_agreement(result: Agreement, count: int) -> None:
     """Pairs, alpha, false patterns, and who disagrees where."""
     for pair in result.pairs:
         say(

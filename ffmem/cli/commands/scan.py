@@ -167,20 +167,20 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     began = time.monotonic()
     model_choice, cluster = placement(model, options)
     if cluster is None:
-        store = scan_here(model, model_choice, corpus, out, options)
+        store = _scan_here(model, model_choice, corpus, out, options)
     else:
-        store = scan_there(cluster, model, model_choice, plan_of(None, corpus, **options), out)
+        store = _scan_there(cluster, model, model_choice, plan_of(None, corpus, **options), out)
     counts = store.manifest.counts
     say(
         f"{sum(store.memories.values()):,} memories, {counts['sentences']:,} sentences, "
         f"{counts['tokens']:,} tokens, {duration_text(time.monotonic() - began)} -> {out}\n"
-        f"see one with: ffmem show {out} {clear_memory(store)}{note_on_size(store)}"
+        f"see one with: ffmem show {out} {_clear_memory(store)}{note_on_size(store)}"
     )
     if not store.has_rankings:
         say("its values are not ranked; the same command without --no-values does that")
 
 
-def clear_memory(store: ScanStore) -> Address:
+def _clear_memory(store: ScanStore) -> Address:
     """A memory worth a first look: its value's top token follows its strongest trigger."""
     import numpy as np
 
@@ -195,7 +195,7 @@ def clear_memory(store: ScanStore) -> Address:
     return store.cells.address(store.cells.rows_of(last).start)
 
 
-def scan_here(
+def _scan_here(
     model: str, choice: ModelOptions, corpus: str, out: Path, options: dict[str, Any]
 ) -> ScanStore:
     """Scan in this process."""
@@ -263,7 +263,7 @@ def layers_of(model: LanguageModel, plan: ScanPlan) -> list[FeedForward]:
     return [model.layer(number) for number in plan.layers]
 
 
-def scan_there(
+def _scan_there(
     cluster: Cluster, model: str, choice: ModelOptions, plan: ScanPlan, out: Path
 ) -> ScanStore:
     """Scan by several processes; the model is loaded by them and not here."""
@@ -314,7 +314,7 @@ def plan_of(  # noqa: PLR0913 - one parameter per option
         source=Source(demo.corpus(corpus), column, split, errors, splitter == PARAGRAPH, chat),
         settings=ScanSettings(signed=model is not None and model.gated, **settings),
         sentences=SentenceSettings(splitter or DEFAULT, max_tokens, drop_headings, wikitext_detok),
-        layers=None if layers is None else layer_numbers(layers),
+        layers=None if layers is None else _layer_numbers(layers),
         experts=None if experts is None else expert_numbers(experts),
         max_sentences=max_sentences,
         budget=budget,
@@ -322,9 +322,9 @@ def plan_of(  # noqa: PLR0913 - one parameter per option
     )
 
 
-def layer_numbers(text: str) -> list[int]:
+def _layer_numbers(text: str) -> list[int]:
     """Read `1-4,9`."""
-    found = number_ranges(text)
+    found = _number_ranges(text)
     if found is None or found[0] < 1:
         raise click.UsageError(
             f"--layers {shorten(text)!r} is not a list of layers from 1 to 9999; write it as 1-4,9"
@@ -334,7 +334,7 @@ def layer_numbers(text: str) -> list[int]:
 
 def expert_numbers(text: str) -> list[int]:
     """Read `0-7,12`."""
-    found = number_ranges(text)
+    found = _number_ranges(text)
     if found is None:
         raise click.UsageError(
             f"--experts {shorten(text)!r} is not a list of experts from 0 to 9999; write it as "
@@ -343,7 +343,7 @@ def expert_numbers(text: str) -> list[int]:
     return found
 
 
-def number_ranges(text: str) -> list[int] | None:
+def _number_ranges(text: str) -> list[int] | None:
     """The numbers of a list with ranges, in order; None where it is not one."""
     numbers: set[int] = set()
     for part in text.split(","):

@@ -122,7 +122,7 @@ def study(  # noqa: PLR0913 - one parameter per option
         ffmem study out/mine --decide --minutes 5
     """
     if decide:
-        decide_study(Path(model), minutes, options["valid"], options["device"], claims)
+        _decide_study(Path(model), minutes, options["valid"], options["device"], claims)
         return
     from ffmem.analyses.estimate import SCAN, estimate, results_there
     from ffmem.analyses.values.predictive import is_papers_model, paper_values
@@ -182,7 +182,7 @@ def study(  # noqa: PLR0913 - one parameter per option
     raise SystemExit(exit_code(events))
 
 
-def decide_study(folder: Path, minutes: int, valid: str | None, device: str, claims: bool) -> None:
+def _decide_study(folder: Path, minutes: int, valid: str | None, device: str, claims: bool) -> None:
     """Look again at what a study left undecided, and write its report again."""
     from ffmem.analyses.inputs.study_inputs import StudyInputs, scanned_model
     from ffmem.analyses.open_claims.decisions import decide_claims, inputs_at_first
@@ -194,7 +194,9 @@ def decide_study(folder: Path, minutes: int, valid: str | None, device: str, cla
     from ffmem.store.folder import StudyFolder, writing
 
     found = open_study(folder)
-    text = None if valid is None else validation_text(valid, found.store.manifest.key.source().chat)
+    text = (
+        None if valid is None else _validation_text(valid, found.store.manifest.key.source().chat)
+    )
     with while_loading(found.store.manifest.key.model["name"]):
         model = scanned_model(found.store, device)
     first = StudyInputs(model, found.store, valid=text)
@@ -240,7 +242,7 @@ def _plan(
     return StudyPlan(
         scan=scan,
         sizes=sizes_of(size, len(plan_layers(model, scan))),
-        valid=None if valid is None else validation_text(valid, options["chat"]),
+        valid=None if valid is None else _validation_text(valid, options["chat"]),
         only=only,
         seed=seed,
         cluster=cluster,
@@ -248,7 +250,7 @@ def _plan(
     )
 
 
-def validation_text(path: str, chat: bool) -> Source:
+def _validation_text(path: str, chat: bool) -> Source:
     """The validation text, which must be there: plain, or conversations like the scanned text."""
     from ffmem import demo
     from ffmem.corpus.conversations import MESSAGES
@@ -352,7 +354,7 @@ def analyse(  # noqa: PLR0913 - one parameter per option
     sizes = sizes_of(size, len(store.memories))
     sizes = sizes if sample is None else replace(sizes, sample=sample)
     chat = store.manifest.key.source().chat
-    text = None if valid is None else validation_text(valid, chat)
+    text = None if valid is None else _validation_text(valid, chat)
     with while_loading(store.manifest.key.model["name"]):
         model = scanned_model(store, device)
     subject = StudyInputs(model, store, sizes, text, seed)

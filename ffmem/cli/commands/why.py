@@ -117,12 +117,12 @@ def why(  # noqa: PLR0913 - one parameter per option
     if prompts is not None:
         if against or position or against_text or edges or study or save or method != "gradient":
             raise click.UsageError("--prompts goes with --token, --top and --json only")
-        answer_prompts(load_model(model, options), prompts, token, top, as_json)
+        _answer_prompts(load_model(model, options), prompts, token, top, as_json)
         return
     from ffmem.memories.why.answer import TOP
     from ffmem.memories.why.answer import why as explain
 
-    store = None if study is None else open_scan(study)
+    store = None if study is None else _open_scan(study)
     language_model = load_model(model, options)
     if store is not None:
         from ffmem.analyses.inputs.study_inputs import refuse_other_weights
@@ -139,7 +139,7 @@ def why(  # noqa: PLR0913 - one parameter per option
             against_text,
             method,
             edges,
-            on_plan=say_plan,
+            on_plan=_say_plan,
         )
     if store is not None:
         from ffmem.annotations.memory_notes import with_notes
@@ -153,14 +153,14 @@ def why(  # noqa: PLR0913 - one parameter per option
         save_answer(found, save)
 
 
-def open_scan(folder: Path) -> ScanStore:
+def _open_scan(folder: Path) -> ScanStore:
     """The scan whose memories are described."""
     from ffmem.store.scan_store import ScanStore
 
     return ScanStore.open(folder)
 
 
-def answer_prompts(
+def _answer_prompts(
     model: LanguageModel, file: Path, token: str | None, top: int | None, as_json: bool
 ) -> None:
     """The memories that several prompts share."""
@@ -169,12 +169,12 @@ def answer_prompts(
     lines = file_text(file, f"the prompts {file}", CorpusError).splitlines()
     with step_line():
         found = facts(
-            model, [line for line in lines if line.strip()], token, top or TOP, on_plan=say_plan
+            model, [line for line in lines if line.strip()], token, top or TOP, on_plan=_say_plan
         )
     if as_json:
         print_json(found)
     else:
-        print_facts(terminal(), found)
+        _print_facts(terminal(), found)
 
 
 def save_answer(found: Why, folder: Path) -> None:
@@ -189,7 +189,7 @@ def save_answer(found: Why, folder: Path) -> None:
     say(f"-> {folder}", err=True)
 
 
-def say_plan(plan: Plan) -> None:
+def _say_plan(plan: Plan) -> None:
     """What is about to be measured, and how long it takes at most."""
     say(
         f"{plan.copies} copies of {plan.tokens} tokens, {min(plan.batch, plan.copies)} at a time: "
@@ -200,31 +200,31 @@ def say_plan(plan: Plan) -> None:
 
 def print_why(console: Console, found: Why) -> None:
     """Pairs, memories, joint effect, the heat map, and how far to believe it."""
-    shown = cut_start(found.text, max(console.width - len(found.model) - 30, 30))
+    shown = _cut_start(found.text, max(console.width - len(found.model) - 30, 30))
     plural = "token" if found.position == 1 else "tokens"
     print_hanging(console, "", f"{found.model} has read {found.position} {plural}: {shown}")
     against = f" above {visible_token(found.against)}" if found.against else ""
     console.print(
         f"\nWhy {visible_token(found.token)}{against}: logit {found.target:+.2f}", style="bold"
     )
-    print_pairs(console, found.effects, NAMES[found.method])
+    _print_pairs(console, found.effects, NAMES[found.method])
     print_memories(console, found)
-    print_edges(console, found)
-    print_heat(console, found.layers)
+    _print_edges(console, found)
+    _print_heat(console, found.layers)
     if found.linear is not None:
-        print_linear(console, found.linear, found.target)
+        _print_linear(console, found.linear, found.target)
     console.print("\nHow far to believe it", style="bold")
     for sentence in trust(found):
         print_hanging(console, "  ", sentence)
     print_hanging(console, "\n", legend(found))
 
 
-def cut_start(text: str, width: int) -> str:
+def _cut_start(text: str, width: int) -> str:
     """The end of a text in quotes; dots stand for what is cut off."""
     return repr(text) if len(text) <= width else "…" + repr(text[-width:])
 
 
-def print_pairs(console: Console, effects: Sequence[Effect], name: str) -> None:
+def _print_pairs(console: Console, effects: Sequence[Effect], name: str) -> None:
     """A line for each of the strongest pairs."""
     width = max(len("memory"), *(len(str(one.address)) for one in effects[:PAIRS]))
     place = len(str(max(one.place for one in effects)))
@@ -260,14 +260,14 @@ def print_memories(console: Console, found: Why) -> None:
             f"{number(one.true, 8)}"
         )
     for one in found.memories[:MEMORIES]:
-        print_notes(console, one)
+        _print_notes(console, one)
     console.print(
         f"\n  all {len(found.effects)} pairs together {found.joint:+.2f}; "
         f"the sum of the single ones {found.sum:+.2f}"
     )
 
 
-def print_notes(console: Console, one: MemoryEffect) -> None:
+def _print_notes(console: Console, one: MemoryEffect) -> None:
     """What a study knows of a memory."""
     if one.notes is None:
         return
@@ -279,7 +279,7 @@ def print_notes(console: Console, one: MemoryEffect) -> None:
         print_hanging(console, "    trigger  ", trigger)
 
 
-def print_edges(console: Console, found: Why) -> None:
+def _print_edges(console: Console, found: Why) -> None:
     """Which earlier memories wake the strongest ones: the score of a key without them."""
     if not found.edges:
         return
@@ -297,7 +297,7 @@ def print_edges(console: Console, found: Why) -> None:
         )
 
 
-def print_facts(console: Console, found: Facts) -> None:
+def _print_facts(console: Console, found: Facts) -> None:
     """The memories that matter in most prompts, each beside its control."""
     count = len(found.prompts)
     head = f"Memories among the strongest in at least {found.needed} of {count} prompts"
@@ -330,7 +330,7 @@ def print_facts(console: Console, found: Facts) -> None:
     )
 
 
-def print_heat(console: Console, layers: Sequence[LayerEffects]) -> None:
+def _print_heat(console: Console, layers: Sequence[LayerEffects]) -> None:
     """Sums of predicted effects by layer and place, in tenths of the largest."""
     places = len(layers[0].predicted)
     first = max(0, places - (console.width - 6) // CELL)
@@ -339,19 +339,19 @@ def print_heat(console: Console, layers: Sequence[LayerEffects]) -> None:
     title = f"Predicted, by layer and place (9 = {largest:.2f})"
     console.print(f"\n{title}", style="bold")
     for layer in reversed(layers):
-        row = "".join(heat_cell(value / largest) for value in layer.predicted[first:])
+        row = "".join(_heat_cell(value / largest) for value in layer.predicted[first:])
         console.print(f"  {f'L{layer.layer}':<4}{row}".rstrip())
     header = "".join(f"{place + 1:>{CELL}}" for place in range(first, places))
     console.print(f"      {header}", style="dim")
 
 
-def heat_cell(share: float) -> str:
+def _heat_cell(share: float) -> str:
     """A share of the largest as a sign and a digit."""
     tenths = round(9 * share)
     return f"{f'{tenths:+d}' if tenths else '·':>{CELL}}"
 
 
-def print_linear(console: Console, reading: LinearReading, target: float) -> None:
+def _print_linear(console: Console, reading: LinearReading, target: float) -> None:
     """The identities of the linear reading."""
     covered = ", ".join(f"{count} of {count} {kind}" for kind, count in reading.covered.items())
     console.print("\nThe linear reading adds up", style="bold")
@@ -368,8 +368,8 @@ def trust(found: Why) -> list[str]:
     """Sentences on how well predicted effects agree with true ones here."""
     missed = found.missed
     sentences = [
-        f"Predicted and true effects of the list correlate {correlation_text(found.agreement)}, "
-        f"direct and true ones {correlation_text(found.direct_agreement)}."
+        f"Predicted and true effects of the list correlate {_correlation_text(found.agreement)}, "
+        f"direct and true ones {_correlation_text(found.direct_agreement)}."
     ]
     if missed.largest is not None:
         sentences.append(
@@ -381,7 +381,7 @@ def trust(found: Why) -> list[str]:
     return sentences
 
 
-def correlation_text(correlation: float) -> str:
+def _correlation_text(correlation: float) -> str:
     """A correlation, or that there is none."""
     return f"{correlation:.2f}" if correlation == correlation else "(too few numbers)"
 

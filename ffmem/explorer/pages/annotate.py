@@ -50,14 +50,14 @@ Annotator = Annotated[
 ]
 
 
-def refuse_other_types(value: object) -> object:
+def _refuse_other_types(value: object) -> object:
     """Let numbers pass: JSON has integers, and neither `true` nor `"1"` is one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PydanticCustomError("int_type", "Input should be a valid integer")
     return value
 
 
-NUMBER = BeforeValidator(refuse_other_types)
+NUMBER = BeforeValidator(_refuse_other_types)
 # The schemas below say what `check` takes, so that it alone refuses and says why.
 RANKS_SCHEMA = {
     "type": "array",
@@ -152,7 +152,7 @@ def memory_sheet_page(
 ) -> HTMLResponse:
     """A memory that somebody picked, as a sheet."""
     sheet = sheet_of_memory(context, address)
-    return sheet_response(request, context, sheet, f"/api/memories/{sheet.key}/answer", annotator)
+    return _sheet_response(request, context, sheet, f"/api/memories/{sheet.key}/answer", annotator)
 
 
 @router.get("/annotate/{name}", include_in_schema=False)
@@ -161,10 +161,10 @@ def sheet_page(
 ) -> HTMLResponse:
     """One drawn sheet."""
     sheet = sheet_by_name(context, name)
-    return sheet_response(request, context, sheet, f"/api/sheets/{name}/answer", annotator)
+    return _sheet_response(request, context, sheet, f"/api/sheets/{name}/answer", annotator)
 
 
-def sheet_response(
+def _sheet_response(
     request: Request, context: StudyContext, sheet: Sheet, saved_at: str, annotator: str
 ) -> HTMLResponse:
     """The sheet's page; what was said is fetched by the page itself."""

@@ -49,10 +49,10 @@ async def memory_page(
     request: Request, address: AddressText, triggers: TriggerCount = TRIGGERS_SHOWN
 ) -> Response:
     """One memory's page."""
-    return await render_page(request, PAGE_SECONDS, memory_html, address, triggers)
+    return await render_page(request, PAGE_SECONDS, _memory_html, address, triggers)
 
 
-def memory_html(app: FastAPI, path: str, address: str, triggers: int) -> str:
+def _memory_html(app: FastAPI, path: str, address: str, triggers: int) -> str:
     """The page's text."""
     context: StudyContext = app.state.context
     found = memory_answer(context, cell_of(context, address), triggers)

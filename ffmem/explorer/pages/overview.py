@@ -119,16 +119,16 @@ def fit() -> Response:
 @router.get("/experts", include_in_schema=False)
 def experts_page(request: Request, context: TheStudy) -> HTMLResponse:
     """Every expert in a table, under the figures of all."""
-    return page(request, "experts.html.j2", view=experts_of_study(context))
+    return page(request, "experts.html.j2", view=_experts_of_study(context))
 
 
 @router.get("/api/experts", tags=["study"], response_model=ExpertsView)
 def experts_data(context: TheStudy) -> Answer:
     """Loads, specialisation, output and agreement of every expert, and patterns per memory."""
-    return Answer(experts_of_study(context))
+    return Answer(_experts_of_study(context))
 
 
-def experts_of_study(context: TheStudy) -> ExpertsView:
+def _experts_of_study(context: TheStudy) -> ExpertsView:
     """What there is to say; refuses a study without experts."""
     if not has_experts(context):
         raise HTTPException(404, "the model of this study has no experts")

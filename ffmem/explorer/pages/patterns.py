@@ -59,7 +59,7 @@ async def find_patterns_of_layer(
     context.store.cells.check_layer(layer)
     inside = context.store.cells.rows_of(layer)
     order = context.lookup.statistic("probability")[inside].argsort()[::-1] + inside.start
-    keys = first_cells_of(context.store, order.tolist(), MOST_KEYS)
+    keys = _first_cells_of(context.store, order.tolist(), MOST_KEYS)
     return Answer(context.jobs.start(keys, f"patterns of layer {layer}"))
 
 
@@ -89,7 +89,7 @@ async def stop_job(context: TheStudy, number: JobNumber) -> Answer:
     return await job_data(context, number)
 
 
-def first_cells_of(store: ScanStore, rows: Sequence[int], most: int) -> list[Address]:
+def _first_cells_of(store: ScanStore, rows: Sequence[int], most: int) -> list[Address]:
     """Some cells by their rows, those that nothing fires left out."""
     fires = store.positive_counts
     return store.cells.addresses([int(row) for row in rows if fires[row] > 0][:most])

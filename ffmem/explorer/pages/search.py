@@ -101,7 +101,7 @@ async def search_data(
         return Answer(await find_memories(context, question, first, count))
     check_layer(context.store, question.layer)
     return await render_page(
-        request, SEARCH_SECONDS, search_json, question, first, count, kind=JsonText
+        request, SEARCH_SECONDS, _search_json, question, first, count, kind=JsonText
     )
 
 
@@ -124,19 +124,19 @@ async def search_page(
     if not by:
         return await render_page(request, SEARCH_SECONDS, word_text, question)
     if question.by != "phrase":
-        return await render_page(request, SEARCH_SECONDS, search_text, question, first)
+        return await render_page(request, SEARCH_SECONDS, _search_text, question, first)
     firing = await firing_memories(context, question.text)
-    return HTMLResponse(search_text(request.app, request.scope["path"], question, first, firing))
+    return HTMLResponse(_search_text(request.app, request.scope["path"], question, first, firing))
 
 
-def search_json(app: FastAPI, _: str, question: Question, first: int, count: int) -> str:
+def _search_json(app: FastAPI, _: str, question: Question, first: int, count: int) -> str:
     """The same answer as data."""
     context: StudyContext = app.state.context
     text = _json_text if count <= PAGE else _json_text.__wrapped__
     return text(context, question, first, count, results_of(context.search))
 
 
-def search_text(
+def _search_text(
     app: FastAPI, path: str, question: Question, first: int, firing: Matches | None = None
 ) -> str:
     """The page's text; `firing` is what the model said of a phrase."""
@@ -194,12 +194,12 @@ def _fill(app: FastAPI, path: str, question: Question, *answers: SearchAnswer) -
         most=MOST_HITS,
         size=PAGE,
         signed=context.store.cells.signed,
-        kinds_of_weights=weight_kinds(context.lookup),
+        kinds_of_weights=_weight_kinds(context.lookup),
         weight_columns=NUMBERS,
     )
 
 
-def weight_kinds(lookup: MemoryIndex) -> tuple[str, ...]:
+def _weight_kinds(lookup: MemoryIndex) -> tuple[str, ...]:
     """The classes of weights that a study has; none where they were not analysed."""
     return _all_kinds(lookup) if lookup.store.folder.weights.exists() else ()
 

@@ -63,7 +63,7 @@ def scan_of(context: StudyContext) -> str:
 
 def sheets_of(context: StudyContext, annotator: str = "") -> Sheets:
     """Every drawn sheet, and who has answered how many."""
-    drawn = set(sheet_names(context))
+    drawn = set(_sheet_names(context))
     answered = context.annotations.sheets_by_annotator(scan_of(context))
     mine = answered.get(annotator, set())
     return Sheets(
@@ -75,7 +75,7 @@ def sheets_of(context: StudyContext, annotator: str = "") -> Sheets:
     )
 
 
-def sheet_names(context: StudyContext) -> list[str]:
+def _sheet_names(context: StudyContext) -> list[str]:
     """The names of the sheets that were drawn."""
     names = context.annotations.names(scan_of(context))
     return [name for name in names if not Sheet(name, "", 0, None, None, ()).by_choice]
@@ -88,7 +88,7 @@ def draw(context: StudyContext, keys: int, controls: int, seed: int) -> int:
 
 def discard(context: StudyContext) -> int:
     """Remove the drawn sheets that nobody has answered; how many that were."""
-    return context.annotations.discard(sheet_names(context))
+    return context.annotations.discard(_sheet_names(context))
 
 
 def sheet_by_name(context: StudyContext, name: str) -> Sheet:

@@ -92,7 +92,7 @@ def figure_view(context: StudyContext, name: str) -> FigureView | None:
     if file is None:
         return None
     heading = charts_of_analysis(context, file.analysis).get(name, {}).get("title", {})
-    words = figure_row(file)
+    words = _figure_row(file)
     return FigureView(
         name=name,
         analysis=file.analysis,
@@ -104,7 +104,7 @@ def figure_view(context: StudyContext, name: str) -> FigureView | None:
     )
 
 
-def figure_row(file: FigureFile) -> Figure[Any] | None:
+def _figure_row(file: FigureFile) -> Figure[Any] | None:
     """What an analysis says of one of its figures."""
     figures = ANALYSES[file.analysis].figures() if file.analysis in ANALYSES else ()
     return next((one for one in figures if one.name == file.name), None)

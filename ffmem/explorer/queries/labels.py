@@ -86,12 +86,12 @@ def lists_view(context: StudyContext) -> Lists:
         return Lists((), ())
     labels = labels_of(context)
     lines = tuple(ListLine(name, len(keys)) for name, keys in labels.lists().items())
-    return Lists(lines, label_lines(context, sorted_keys(labels.labels())))
+    return Lists(lines, _label_lines(context, _sorted_keys(labels.labels())))
 
 
 def list_view(context: StudyContext, name: str) -> ListView:
     """One list, with what its memories are called and promote."""
-    return ListView(name, label_lines(context, members(context, name)))
+    return ListView(name, _label_lines(context, members(context, name)))
 
 
 def members(context: StudyContext, name: str) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ def members(context: StudyContext, name: str) -> tuple[str, ...]:
     return lists[name]
 
 
-def label_lines(context: StudyContext, keys: Sequence[str]) -> tuple[LabelLine, ...]:
+def _label_lines(context: StudyContext, keys: Sequence[str]) -> tuple[LabelLine, ...]:
     """Memories with their labels and first tokens."""
     known = labels_of(context).labels()
     lines = []
@@ -114,7 +114,7 @@ def label_lines(context: StudyContext, keys: Sequence[str]) -> tuple[LabelLine, 
     return tuple(lines)
 
 
-def sorted_keys(keys: Iterable[str]) -> list[str]:
+def _sorted_keys(keys: Iterable[str]) -> list[str]:
     """Addresses in the order of layers and memories."""
     return [str(one) for one in sorted(map(Address.parse, keys))]
 

@@ -44,17 +44,17 @@ def memory_answer(
         page=memory_page(context.lookup, cell, shown),
         patterns=memory_patterns(context, str(cell)),
         findings=findings_of(context.store, str(cell)),
-        previous=neighbour(context, cell, -1),
-        next=neighbour(context, cell, +1),
+        previous=_neighbour(context, cell, -1),
+        next=_neighbour(context, cell, +1),
     )
 
 
 def memory_patterns(context: StudyContext, address: str) -> tuple[Pattern, ...]:
     """Patterns that analyses have left, and those that people have given on pages or sheets."""
-    found = without_repeats(study_patterns(context.store.folder).of(address))
+    found = _without_repeats(study_patterns(context.store.folder).of(address))
     if not context.has_annotations:
         return found
-    by_people = people_patterns(context, address)
+    by_people = _people_patterns(context, address)
     if not by_people:
         return found
     known = {(pattern.annotator, pattern.description) for pattern in found}
@@ -62,9 +62,9 @@ def memory_patterns(context: StudyContext, address: str) -> tuple[Pattern, ...]:
     return tuple(sorted([*found, *new], key=lambda pattern: -len(pattern.ranks)))
 
 
-def people_patterns(context: StudyContext, address: str) -> tuple[Pattern, ...]:
+def _people_patterns(context: StudyContext, address: str) -> tuple[Pattern, ...]:
     """What people say of one memory; of a file all answers are read at once, not for each page."""
-    mark = file_mark(Path(context.database or context.store.folder.annotations))
+    mark = _file_mark(Path(context.database or context.store.folder.annotations))
     if mark is not None:
         return _all_answers(context, mark).get(address, ())
     scan = context.store.manifest.key.digest
@@ -72,7 +72,7 @@ def people_patterns(context: StudyContext, address: str) -> tuple[Pattern, ...]:
     return tuple(pattern for answer in answers for pattern in answer.patterns())
 
 
-def file_mark(file: Path) -> tuple[int, int] | None:
+def _file_mark(file: Path) -> tuple[int, int] | None:
     """The time and size of a file; None if it is not one, or so new that a change may not show."""
     try:
         found = file.stat()
@@ -91,12 +91,12 @@ def _all_answers(context: StudyContext, _mark: tuple[int, int]) -> dict[str, tup
     return {key: tuple(patterns) for key, patterns in found.items()}
 
 
-def without_repeats(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
+def _without_repeats(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
     """Each annotator's patterns once, though several results may have them."""
     return tuple({(one.annotator, one.description): one for one in patterns}.values())
 
 
-def neighbour(context: StudyContext, cell: Address, step: int) -> Address | None:
+def _neighbour(context: StudyContext, cell: Address, step: int) -> Address | None:
     """The memory before or after, over all layers; None at either end."""
     cells, layers = context.store.cells, list(context.store.memories)
     index = cells.parts(cell.layer).index(cell) + step

@@ -87,10 +87,10 @@ def overview(context: StudyContext) -> Overview:
 @lru_cache(maxsize=4)
 def layer_lines(context: StudyContext) -> tuple[LayerLine, ...]:
     """Every layer; a store does not change, so this is counted once."""
-    return tuple(layer_line(context, number) for number in context.store.memories)
+    return tuple(_layer_line(context, number) for number in context.store.memories)
 
 
-def layer_line(context: StudyContext, number: int) -> LayerLine:
+def _layer_line(context: StudyContext, number: int) -> LayerLine:
     """One layer in a line."""
     rows, prefixes = (
         context.store.cells.rows_of(number),
@@ -148,12 +148,12 @@ def experts_view(context: StudyContext) -> ExpertsView:
     study = context.study
     return ExpertsView(
         study.result(EXPERTS) if EXPERTS in study.names else None,
-        patterns_per_memory(context) if "patterns" in study.names else (),
+        _patterns_per_memory(context) if "patterns" in study.names else (),
         tuple(figure for figure in figure_files(context) if figure.analysis == EXPERTS),
     )
 
 
-def patterns_per_memory(context: StudyContext) -> tuple[PatternsPerMemory, ...]:
+def _patterns_per_memory(context: StudyContext) -> tuple[PatternsPerMemory, ...]:
     """Patterns by the kind of part that a memory belongs to."""
     found = context.study.result("patterns")
     each = Counter(str(record.key) for record in found.records)

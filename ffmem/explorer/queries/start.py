@@ -61,17 +61,17 @@ def start_cards(context: StudyContext) -> Iterator[StartCard]:
     """
     known = known_agreement(context)
     if "causal" in context.study.names:
-        yield causal_card(context)
+        yield _causal_card(context)
     if known is not None:
         yield agreeing_card(context, known)
-    yield pattern_card(context)
+    yield _pattern_card(context)
     if known is not None:
         yield disagreeing_card(context, known)
     else:
-        yield from scan_cards(context)
+        yield from _scan_cards(context)
 
 
-def scan_cards(context: StudyContext) -> Iterator[StartCard]:
+def _scan_cards(context: StudyContext) -> Iterator[StartCard]:
     """Confident values, the most specific keys, and the densest ones."""
     index = context.lookup
     fires, mean, largest = (index.statistic(name) for name in ("fires", "mean", "largest"))
@@ -227,7 +227,7 @@ def best_cells(
     return [distinct[word] for word in words_first[:POINTERS]]
 
 
-def pattern_card(context: StudyContext) -> StartCard:
+def _pattern_card(context: StudyContext) -> StartCard:
     """From the lower, middle and upper layers the pattern that covers most triggers."""
     layers = list(context.store.memories)
     best: dict[int, tuple[Address, Pattern]] = {}
@@ -253,7 +253,7 @@ def pattern_card(context: StudyContext) -> StartCard:
     )
 
 
-def causal_card(context: StudyContext) -> StartCard:
+def _causal_card(context: StudyContext) -> StartCard:
     """The silenced memories that move the next token furthest beyond their controls."""
     every = [one for layer in context.study.result("causal").layers for one in layer.by_memory]
     best = sorted(every, key=lambda one: one.other_kl - one.kl)[:POINTERS]

@@ -67,7 +67,7 @@ def why(  # noqa: PLR0913 - one parameter per choice
     chosen = None if token is None else model.token_id(token)
     other = None if against is None else model.token_id(against)
     instead = (
-        None if against_text is None else other_coefficients(model, prompt, against_text, position)
+        None if against_text is None else _other_coefficients(model, prompt, against_text, position)
     )
 
     def target_for(logits: Tensor) -> LogitTarget:
@@ -127,7 +127,7 @@ def why(  # noqa: PLR0913 - one parameter per choice
     )
 
 
-def other_coefficients(
+def _other_coefficients(
     model: LanguageModel, prompt: Prompt, text: str, position: int | None
 ) -> list[Tensor]:
     """The coefficients [column, memory] of every layer on another text of as many tokens."""

@@ -74,7 +74,7 @@ def waking_edges(
     for node, target, slopes in zip(
         steps(nodes, "looking for who wakes them"),
         targets,
-        score_slopes(model, prompt, targets),
+        _score_slopes(model, prompt, targets),
         strict=True,
     ):
         others = None if instead is None else list(instead[: len(slopes)])
@@ -97,7 +97,7 @@ def edge(model: LanguageModel, prompt: Prompt, source: Pair, node: Pair, true: f
     return Edge(names[0], places[0], names[1], places[1], source.predicted, true)
 
 
-def score_slopes(
+def _score_slopes(
     model: LanguageModel, prompt: Prompt, targets: Sequence[KeyScore]
 ) -> Iterator[list[LayerSlopes]]:
     """For each target the slopes of all layers below it; one backward pass for each."""

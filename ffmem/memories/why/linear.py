@@ -57,7 +57,7 @@ class _Detour(torch.autograd.Function):
         return None, gradient
 
 
-def detour(value: Tensor, linear: Tensor) -> Tensor:
+def _detour(value: Tensor, linear: Tensor) -> Tensor:
     """`value` bit for bit, with the gradient of `linear`."""
     return cast(Tensor, _Detour.apply(value.detach(), linear))
 
@@ -108,10 +108,10 @@ class _Rules:
 
         def rule(experts: nn.Module, args: Any, options: dict[str, Any], output: Tensor) -> Tensor:
             lines = routed.pop()
-            linear = linear_experts(mixture, lines, output)
+            linear = _linear_experts(mixture, lines, output)
             with torch.no_grad():  # its own function, whose last digits may be others
                 value = stock_sum(experts, *args, **options)
-            found = detour(value, linear)
+            found = _detour(value, linear)
             if mixture.experts.has_bias:
                 self._count_expert_biases(mixture.experts, lines, found)
             return found
@@ -150,7 +150,7 @@ class _Rules:
         size = (folded * folded).sum(-1, keepdim=True) / (folded * (output.float() - shift)).sum(
             -1, keepdim=True
         )
-        found = detour(output, folded / size.detach().nan_to_num(1.0))
+        found = _detour(output, folded / size.detach().nan_to_num(1.0))
         return self._count(found, shift)
 
     def _bias(self, module: nn.Module, _args: Any, output: Any) -> None:
@@ -179,7 +179,7 @@ class _Rules:
                 a = part.of(self.scores[part.module], dim=-1).float()
                 factor = torch.where(a == 0, 0.0, m.detach().float() / a.detach())
                 linear = linear + factor * a / len(parts)
-            return (detour(m, linear), *args[1:])
+            return (_detour(m, linear), *args[1:])
 
         return rule
 
@@ -189,7 +189,7 @@ def _constant(_module: nn.Module, _args: Any, output: Tensor) -> Tensor:
     return output.detach()
 
 
-def linear_experts(mixture: Mixture, lines: RoutedCoefficients, output: Tensor) -> Tensor:
+def _linear_experts(mixture: Mixture, lines: RoutedCoefficients, output: Tensor) -> Tensor:
     """The experts' sum, but for their biases, as a linear function of the scores of their keys."""
     experts = mixture.experts
     halves: tuple[MapRole, ...] = ("gate", "keys") if experts.has_gate else ("keys",)
@@ -220,10 +220,10 @@ def linear_passes(
     if any(
         one.mixture is not None and not one.mixture.runs_through_function for one in model.layers
     ):
-        raise no_reading(model, "its experts do not run through transformers' interface")
-    blocks = blocks_of(model)
+        raise _no_reading(model, "its experts do not run through transformers' interface")
+    blocks = _blocks_of(model)
     with torch.no_grad():
-        norms = norms_in(model, prompt, blocks)
+        norms = _norms_in(model, prompt, blocks)
     rules = _Rules(blocks, norms)
 
     def keep(tensor: Tensor) -> Tensor:
@@ -240,11 +240,11 @@ def linear_passes(
         m, zeros = stack.enter_context(leaves_at_sums(model.layers))
         readings = stack.enter_context(record_forward(model.layers, "hrmyo", keep))
         logits = last_logits(model, prompt.tokens)
-        refuse_without_rule(model, blocks, attending)
+        _refuse_without_rule(model, blocks, attending)
         target = choose(logits.detach())
         assert rules.start is not None
         assert rules.end is not None
-        along, constant = target_direction(model, rules.end[0, -1].detach(), target)
+        along, constant = _target_direction(model, rules.end[0, -1].detach(), target)
         value = rules.end[0, -1].double() @ along.to(rules.end.device)
         leaves = [rules.start, *(zeros[one.number] for one in model.layers)]
         first, *gradients = gradients_of(model, value, leaves)
@@ -260,7 +260,7 @@ def linear_passes(
             "activations": len(model.layers),
         },
     )
-    check_identities(model, reading, found)
+    _check_identities(model, reading, found)
     layers = tuple(
         LayerSlopes(layer, m[layer.number], whole(gradient))
         for layer, gradient in zip(model.layers, gradients, strict=True)
@@ -268,29 +268,29 @@ def linear_passes(
     return Passes(found, logits.detach()[0], layers, readings, seconds), reading
 
 
-def blocks_of(model: LanguageModel) -> list[nn.Module]:
+def _blocks_of(model: LanguageModel) -> list[nn.Module]:
     """All blocks of the stack, those without memories too."""
     block = model.layers[0].block
     holder = next(one for one in model.block_stack.children() if block in set(one.children()))
     return list(holder.children())
 
 
-def norms_in(
+def _norms_in(
     model: LanguageModel, prompt: Prompt, blocks: Sequence[nn.Module]
 ) -> dict[nn.Module, LinearNorm]:
     """Every module in the blocks that does to this text what a norm does."""
     found: dict[nn.Module, LinearNorm] = {}
-    for module, state in shape_keepers(model, prompt, blocks).items():
-        norm = as_norm(module, state)
+    for module, state in _shape_keepers(model, prompt, blocks).items():
+        norm = _as_norm(module, state)
         if norm is not None:
             found[module] = norm
         elif "norm" in type(module).__name__.lower():
-            raise no_reading(model, f"{type(module).__name__} is not a norm that can be frozen")
+            raise _no_reading(model, f"{type(module).__name__} is not a norm that can be frozen")
     inner = {one for norm in found for one in norm.modules() if one is not norm}
     return {module: norm for module, norm in found.items() if module not in inner}
 
 
-def shape_keepers(
+def _shape_keepers(
     model: LanguageModel, prompt: Prompt, blocks: Sequence[nn.Module]
 ) -> dict[nn.Module, Tensor]:
     """Modules without a matrix that give what they take in size, with some of what they take."""
@@ -309,7 +309,7 @@ def shape_keepers(
     return states
 
 
-def as_norm(module: nn.Module, state: Tensor) -> LinearNorm | None:
+def _as_norm(module: nn.Module, state: Tensor) -> LinearNorm | None:
     """The linear part of a module, if it is a norm.
 
     It is asked about states of a fair size, beside which the small number that it adds against
@@ -322,7 +322,7 @@ def as_norm(module: nn.Module, state: Tensor) -> LinearNorm | None:
         return None
 
 
-def target_direction(
+def _target_direction(
     model: LanguageModel, state: Tensor, target: LogitTarget
 ) -> tuple[Tensor, float]:
     """(d, c) with target = d . state + c at this state, a soft cap frozen too."""
@@ -331,7 +331,7 @@ def target_direction(
         if target.against is not None:
             found.append(direction(model, state, target.against))
     except FfmemError as error:
-        raise no_reading(model, str(error)) from None
+        raise _no_reading(model, str(error)) from None
     capped = []
     for towards, constant in found:
         uncapped = state.cpu().double() @ towards + constant
@@ -343,7 +343,7 @@ def target_direction(
     return one, c
 
 
-def refuse_without_rule(
+def _refuse_without_rule(
     model: LanguageModel, blocks: Sequence[nn.Module], attending: set[nn.Module]
 ) -> None:
     """Every block must have an attention whose pattern is frozen."""
@@ -354,28 +354,28 @@ def refuse_without_rule(
     ]
     if without:
         more = f" and {len(without) - LISTED} more" if len(without) > LISTED else ""
-        raise no_reading(
+        raise _no_reading(
             model,
             f"{len(without)} of {len(blocks)} blocks have no attention that goes through "
             f"transformers' interface ({', '.join(without[:LISTED])}{more})",
         )
 
 
-def check_identities(model: LanguageModel, reading: LinearReading, target: float) -> None:
+def _check_identities(model: LanguageModel, reading: LinearReading, target: float) -> None:
     """Refuse a reading that changes the forward pass, or whose parts do not add up."""
     if not reading.is_identical:
-        raise no_reading(model, "the forward pass is not the same with the rules on")
+        raise _no_reading(model, "the forward pass is not the same with the rules on")
     parts = abs(reading.embedding) + abs(reading.biases) + abs(reading.constant)
     tolerance = 1e-3 if model.dtype in (torch.float32, torch.float64) else 3e-2
     if not abs(reading.total - target) <= tolerance * max(parts, 1.0):
-        raise no_reading(
+        raise _no_reading(
             model,
             f"its parts add up to {reading.total:.4f} and the target is {target:.4f}, so "
             "something in its blocks is neither a norm, an attention, an activation nor linear",
         )
 
 
-def no_reading(model: LanguageModel, reason: str) -> ModelError:
+def _no_reading(model: LanguageModel, reason: str) -> ModelError:
     """The refusal, with its reason."""
     return ModelError(
         f"{model.name} has no linear reading: {reason}; leave --method linear out, the gradient "

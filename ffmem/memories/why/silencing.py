@@ -49,12 +49,12 @@ class Plan:
 
 def plan_for(model: LanguageModel, prompt: Prompt, copies: int, seconds: float) -> Plan:
     """What it takes to run so many copies of a prompt, of which one took some seconds."""
-    batch = rows_at_a_time(model, prompt.columns)
-    most = max(batch * row_bytes(model, prompt.columns), pass_bytes(model, prompt.columns))
+    batch = _rows_at_a_time(model, prompt.columns)
+    most = max(batch * _row_bytes(model, prompt.columns), pass_bytes(model, prompt.columns))
     return Plan(prompt.columns, copies, batch, most, copies * seconds)
 
 
-def row_bytes(model: LanguageModel, columns: int) -> int:
+def _row_bytes(model: LanguageModel, columns: int) -> int:
     """Memory that one copy of a prompt takes while it runs, about."""
     widest = max(layer.memories for layer in model.layers)
     heads = getattr(model.model.config.get_text_config(), "num_attention_heads", 1) or 1
@@ -62,9 +62,9 @@ def row_bytes(model: LanguageModel, columns: int) -> int:
     return int(4 * (numbers + 2 * model.vocab_size))
 
 
-def rows_at_a_time(model: LanguageModel, columns: int) -> int:
+def _rows_at_a_time(model: LanguageModel, columns: int) -> int:
     """How many copies of a prompt run together."""
-    return int(min(max(BATCH_BYTES // row_bytes(model, columns), 2), MOST_ROWS))
+    return int(min(max(BATCH_BYTES // _row_bytes(model, columns), 2), MOST_ROWS))
 
 
 @torch.no_grad()
@@ -76,16 +76,16 @@ def true_effects(
     batch: int | None = None,
 ) -> list[float]:
     """How much less the target is in each copy than in the prompt as it is."""
-    size = max((batch or rows_at_a_time(model, prompt.columns)) - 1, 1)
+    size = max((batch or _rows_at_a_time(model, prompt.columns)) - 1, 1)
     found: list[float] = []
     for start in range(0, len(copies), size):
         tell("silencing memories", start / len(copies))
-        values = run_copies(model, prompt, target, [(), *copies[start : start + size]])
+        values = _run_copies(model, prompt, target, [(), *copies[start : start + size]])
         found += (values[0] - values[1:]).tolist()
     return found
 
 
-def run_copies(
+def _run_copies(
     model: LanguageModel, prompt: Prompt, target: Target, copies: Sequence[Copy]
 ) -> Tensor:
     """The target [copy], in float64, of one pass over all copies."""
