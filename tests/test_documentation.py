@@ -186,6 +186,28 @@ def test_the_verdicts_of_a_study_enter_the_tables(toy_study: Study) -> None:
     assert before != after
 
 
+def test_a_study_with_one_control_is_judged_again_as_far_as_its_numbers_allow() -> None:
+    """Its first effect against the bar, and by a difference against random weights."""
+    cell = {"claim": "residual-decides", "effect": "left in place", "word": "undecided"}
+    cell |= {"reason": "not twice as large", "found": [0.8, 0.79, 0.81, 4000], "alone": ""}
+    near, far = [0.79, 0.78, 0.8, 4000], [0.1, 0.09, 0.11, 4000]
+    present = cell | {"bar": 0.5, "word": "holds", "reason": ""}
+
+    def word(**other: object) -> str:
+        studies = {"demo": {"verdicts": [present]}, "wiki": {"verdicts": [cell | other]}}
+        return results_page.judge_again(studies, "wiki")["residual-decides"][0]
+
+    assert word(untrained=far) == "holds"
+    assert word(untrained=near) == "also without training"
+    assert word(untrained=far, found=[0.3, 0.29, 0.31, 4000]) == "does not hold"
+    assert word(untrained=far, reason="the interval reaches the bar: another") == "undecided"
+    assert word(untrained=far, reason="only people can deny it") == "undecided"
+    assert word(untrained=far, effect="of other rules") == "undecided"
+    assert "holds (random)" in results_page.verdict_text(
+        "undecided", "holds", has_all_controls=False
+    )
+
+
 def numbers_in(name: str, claim: str) -> list[float]:
     """Estimate and interval of a claim's number in a study."""
     (found,) = (one for one in STUDIES[name]["verdicts"] if one["claim"] == claim)

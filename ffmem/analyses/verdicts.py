@@ -37,7 +37,7 @@ SIGNS: dict[Outcome, str] = {
 }
 NO_CONTROL = "no control"  # the reason of what could hold otherwise
 ERROR_RATE = 0.05  # that any claim of a table is wrongly said to hold
-FIRST_LOOK = 0.8  # of it; the second look has half of the rest, and each later one half of that
+FIRST_LOOK = 0.9  # of it; the second look has half of the rest, and each later one half of that
 FEWEST = 20  # prefixes or keys below which no interval is believed
 READ_BLIND = "language model, read blind"  # how the name of a reader that comes with ffmem begins
 MODELS = ("llm:", READ_BLIND)  # what the names of language models begin with

@@ -126,5 +126,5 @@ def test_all_looks_together_have_the_error_rate_of_one() -> None:
         judge_claims([CLAIM], {"a": sure}, LOW, later)[0]
         for later in ({}, {"c": LaterLook(2, sure, {"C": [one["a"] for one in LOW["C"]]})})
     )
-    assert second.chance == pytest.approx(8 * first.chance)
+    assert second.chance == pytest.approx(18 * first.chance)
     assert (first.word, second.word, second.look) == ("holds", "undecided", 2)
