@@ -28,6 +28,7 @@ class Sizes:
     removal_triggers: int = 50  # per key
     lens_memories: int = 50  # per layer
     causal_memories: int = 8  # per layer
+    tested_triggers: int = 5  # per key, the strongest, that tests of agreement rest on
     attribution_prompts: int = 50
 
 

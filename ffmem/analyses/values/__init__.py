@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ffmem.analyses.analysis import Analysis, Cost, Figure
+from ffmem.analyses.analysis import Analysis, Cost, Figure, Growth
 from ffmem.analyses.values.claims import CLAIMS, QUESTIONS
 from ffmem.analyses.values.record import Values
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def _measure(inputs: StudyInputs) -> Values:
     from ffmem.analyses.values.measure import measure  # here: torch is slow to import
 
-    return measure(inputs.model, inputs.store, inputs.values, inputs.generator)
+    return measure(
+        inputs.model, inputs.store, inputs.values, inputs.generator, inputs.sizes.tested_triggers
+    )
 
 
 def _arrays(inputs: StudyInputs) -> dict[str, Any]:
@@ -36,8 +38,10 @@ ANALYSIS = Analysis(
     _measure,
     chapter="values",
     cost=lambda work: Cost(projections=5 * work.memories * work.signs, seconds=2),
+    sizes=("tested_triggers",),
     figures=_figures,
     claims=CLAIMS,
+    grows=Growth("tested_triggers", "triggers a key"),
     questions=QUESTIONS,
     left_out=Values.left_out,
     arrays={"values": _arrays},

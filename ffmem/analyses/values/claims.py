@@ -162,7 +162,7 @@ def sure_values_are_right(result: Values) -> Finding:
         Effect("above shuffled keys", result.effects.certainty.above_shuffled),
     )
     detail = f"the lowest twentieth {share_text(first.agreement.estimate)}"
-    return Finding(last.agreement, last.shuffled, "keys shuffled", effects, detail)
+    return Finding(last.agreement, last.shuffled, "keys shuffled", effects, detail, whole=True)
 
 
 @claim(
@@ -178,7 +178,7 @@ def predictive_values_are_high_up(result: Values) -> Finding:
     number, base = wilson(group.upper, group.n), _upper_share(result)
     effects = (Effect("above the share of all values", _less(number, base), 0.1),)
     detail = f"layers from {result.predictive.first_upper_layer} on"
-    return Finding(number, exact(base, group.n), "all values", effects, detail)
+    return Finding(number, exact(base, group.n), "all values", effects, detail, whole=True)
 
 
 @claim(
@@ -196,7 +196,7 @@ def predictive_values_predict(result: Values) -> Finding:
 
     there, chance = share(result.predictive.largest), share(result.predictive.random_same_layers)
     effects = (Effect("above random values", difference(there, chance), 0.05),)
-    return Finding(there, chance, "random values, same layers", effects)
+    return Finding(there, chance, "random values, same layers", effects, whole=True)
 
 
 def _less(number: Interval, base: float) -> Interval:

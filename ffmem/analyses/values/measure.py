@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ffmem.analyses.analysis import PAPER_SIZES
 from ffmem.analyses.controls import agreement_of_shuffles, unigram_match
 from ffmem.analyses.inputs.effects import layers_by_depth, mean_effect, share_effect, with_count
 from ffmem.analyses.inputs.value_rankings import LayerValueRankings
@@ -46,8 +47,12 @@ def measure(
     store: ScanStore,
     read: Sequence[LayerValueRankings],
     generator: torch.Generator,
+    tested: int = PAPER_SIZES.tested_triggers,
 ) -> Values:
-    """All results of section 4 from values that have been read."""
+    """All results of section 4 from values that have been read.
+
+    Tests rest on the `tested` strongest triggers of each key, figures on the strongest or on all.
+    """
     text = torch.from_numpy(np.array(store.sentences.tokens, dtype=np.int64))
     rows = tuple(row for part in read for row in agreement(model, part, text, generator))
     return Values(
@@ -60,16 +65,16 @@ def measure(
         layers=len(read),
         counts=exclusions(read, model.unk),
         mass=tuple(row for part in read for row in _next_token_mass(part, generator)),
-        effects=_value_effects(read, [row for row in rows if row.cells in ("", "both")]),
+        effects=_value_effects(read, [row for row in rows if row.cells in ("", "both")], tested),
         feed_forward_share=feed_forward_share(model),
     )
 
 
 def _value_effects(
-    read: Sequence[LayerValueRankings], chance: Sequence[LayerAgreement]
+    read: Sequence[LayerValueRankings], chance: Sequence[LayerAgreement], tested: int
 ) -> ValueEffects:
     """Differences by memory; `chance` has the row of each layer's cells of all signs."""
-    layers = [_cell_hits(part, row) for part, row in zip(read, chance, strict=True)]
+    layers = [_cell_hits(part, row, tested) for part, row in zip(read, chance, strict=True)]
     edges = _quantile_edges(_concatenate(read, "probability"))
     place = torch.bucketize(_concatenate(read, "probability").double(), edges[1:-1], right=True)
     known = torch.cat([layer.known[:, 0] for layer in layers])
@@ -82,20 +87,17 @@ def _value_effects(
     )
 
 
-TESTED = 5  # strongest triggers of a key that tests of agreement rest on
-
-
-def _cell_hits(part: LayerValueRankings, chance: LayerAgreement) -> CellHits:
+def _cell_hits(part: LayerValueRankings, chance: LayerAgreement, tested: int) -> CellHits:
     """What every cell of a layer says of its strongest triggers; two signs are one memory."""
-    following, count = part.triggers.next[:, :TESTED], len(part.top)
+    following, count = part.triggers.next[:, :tested], len(part.top)
     known, top = following >= 0, part.top[:, None]
     memories = count // 2 if part.cells.signed else count
     return CellHits(
         memory=torch.arange(count) % max(memories, 1),
         known=known,
         hit=(top == following) & known,
-        last=top == part.triggers.last[:, :TESTED],
-        rank=part.ranks[:, :TESTED],
+        last=top == part.triggers.last[:, :tested],
+        rank=part.ranks[:, :tested],
         shuffled_rank=part.shuffled_ranks,
         shuffled=chance.shuffled.estimate * count / max(int(known[:, 0].sum()), 1),
         unigram=chance.unigram,

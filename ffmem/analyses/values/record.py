@@ -87,9 +87,9 @@ class AgreementEffects:
     """Figure 4 in the numbers that claims rest on; whole memories are resampled.
 
     `strongest_upper` and `strongest_lower` are the paper's shares, of each key's strongest trigger.
-    All others rest on its five strongest: `upper` and `lower` are shares of the upper and of the
-    lower layers, `rise` is their difference, and the rest say how far the upper layers lie above
-    what chance gives there.
+    All others rest on its five strongest, or as many as are tested: `upper` and `lower` are shares
+    of the upper and of the lower layers, `rise` is their difference, and the rest say how far the
+    upper layers lie above what chance gives there.
     """
 
     strongest_upper: Interval
