@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click import Abort
 
-from ffmem.analyses.catalogue import ANALYSES, applicable, judge, parse_names
+from ffmem.analyses.catalogue import ANALYSES, STANDARD, applicable, judge, parse_names
 from ffmem.analyses.study import charts_of, open_study
 from ffmem.cli import main as cli
 from ffmem.cli.main import main
@@ -75,19 +75,20 @@ def test_every_analysis_leaves_numbers_and_figures(
 
     monkeypatch.setattr("ffmem.analyses.inputs.study_inputs.digest", count)
     monkeypatch.setattr("ffmem.analyses.study.charts_of", some_charts)
+    names = applicable((*STANDARD, "coefficients"), has_experts=False)
     words = ("--valid", valid, "--size", "small", "--sample", "12", "--claims")
+    words = (*words, "--only", ",".join(names))
     out = " ".join(run(capsys, monkeypatch, "analyse", str(folder), *words).split())
     assert texts == [valid]  # read once for all analyses
     verdicts = judge(open_study(folder))
     assert len(verdicts) > 20
     assert [one.says in out for one in verdicts] == [one.finding is not None for one in verdicts]
-    for name in applicable(ANALYSES, has_experts=False):
+    for name in names:
         found = json.loads((folder / "analyses" / f"{name}.json").read_text())
         assert found["name"] == name
         assert to_plain(open_study(folder).result(name)) == found["result"]
     for kind in ("html", "svg", "png", "csv", "json"):
-        names = {path.stem for path in (folder / "figures").glob(f"*.{kind}")}
-        assert names == DRAWN
+        assert {path.stem for path in (folder / "figures").glob(f"*.{kind}")} == DRAWN
     arrays = arrays_in(folder / "analyses" / "sample.npz")
     assert arrays["output"].shape == (12, 3)
     values = arrays_in(folder / "analyses" / "values.npz")
