@@ -7,6 +7,7 @@ places are of one kind (`slot_vectors`): countries, feelings, verbs of saying.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -87,12 +88,14 @@ def _vectors(
     every = np.bincount(context, times, contexts) ** 0.75
     expected = own[word] * (every / max(every.sum(), 1e-12))[context]
     values = np.log(np.maximum(times / total / expected, 1)).astype(np.float32)
-    table = torch.sparse_coo_tensor(
-        torch.from_numpy(np.stack([word, context])),
-        torch.from_numpy(values),
-        (len(words), contexts),
-        check_invariants=False,
-    )
+    with warnings.catch_warnings():  # torch 2.11 warns although the check is switched off
+        warnings.filterwarnings("ignore", message="Sparse invariant checks", append=False)
+        table = torch.sparse_coo_tensor(
+            torch.from_numpy(np.stack([word, context])),
+            torch.from_numpy(values),
+            (len(words), contexts),
+            check_invariants=False,
+        )
     with torch_seed(0):
         left, sizes, _ = torch.svd_lowrank(table, q=min(WIDTH, len(words)), niter=4)
     return dict(zip(words, left * sizes.sqrt(), strict=True))
