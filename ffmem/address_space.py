@@ -42,3 +42,13 @@ def check_address_space(need: int, what: str) -> None:
             f"{most / GIB:.1f} GiB; run `ulimit -v {(need >> 10) + 1}` first, or ask for a job "
             "with more memory"
         )
+
+
+def room_for_model() -> None:
+    """Refuse a model beside a scan that is open, before it is imported, where there is no room."""
+    check_address_space(with_threads() + PAGES, "a model beside its scan")
+
+
+def room_for_figures() -> None:
+    """Refuse to draw figures at the end of work that has not begun, where there is no room."""
+    check_address_space(FIGURES, "a figure")

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from ffmem.address_space import (
-    FIGURES,
-    MODEL,
-    PAGES,
-    STUDY,
-    address_space,
-    check_address_space,
-    with_threads,
-)
+from ffmem.address_space import MODEL, STUDY, address_space, check_address_space
 from ffmem.cli.output import say
 from ffmem.errors import FfmemError, StoreError, shorten
 from ffmem.locations import location
@@ -256,16 +248,6 @@ def while_loading(name: str) -> Iterator[None]:
 
     with Console(stderr=True).status(Text(f"loading {shorten(name)} ...")):
         yield
-
-
-def room_for_model() -> None:
-    """Refuse a model beside a scan that is open, before it is imported, where there is no room."""
-    check_address_space(with_threads() + PAGES, "a model beside its scan")
-
-
-def room_for_figures() -> None:
-    """Refuse to draw figures at the end of work that has not begun, where there is no room."""
-    check_address_space(FIGURES, "a figure")
 
 
 def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:

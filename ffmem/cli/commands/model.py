@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.options import (
-    LOCATION,
-    SEED,
-    ModelOptions,
-    load_model,
-    model_options,
-    room_for_figures,
-)
+from ffmem.address_space import room_for_figures
+from ffmem.cli.options import LOCATION, SEED, ModelOptions, load_model, model_options
 from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ffmem.address_space import room_for_figures
 from ffmem.cli.commands.annotate import print_held_out
 from ffmem.cli.options import (
     LOCATION,
@@ -16,7 +17,6 @@ from ffmem.cli.options import (
     SOME,
     database_option,
     open_database,
-    room_for_figures,
     writes_study,
 )
 from ffmem.cli.output import percent_text, print_columns, say

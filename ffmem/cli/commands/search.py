@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from ffmem.address import Address
-from ffmem.cli.options import ANY, LOCATION, room_for_model
+from ffmem.address_space import room_for_model
+from ffmem.cli.options import ANY, LOCATION
 from ffmem.cli.output import print_columns, print_hanging, print_json, say, terminal
 from ffmem.errors import StoreError, shorten
 from ffmem.text import visible_token

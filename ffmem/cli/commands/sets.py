@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
+from ffmem.address_space import room_for_figures
 from ffmem.cli.options import (
     LOCATION,
     SEED,
@@ -17,7 +18,6 @@ from ffmem.cli.options import (
     edits_option,
     load_model,
     model_options,
-    room_for_figures,
     scan_means,
     while_loading,
 )

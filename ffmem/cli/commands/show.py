@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ffmem.cli.options import ANY, LOCATION, room_for_model
+from ffmem.address_space import room_for_model
+from ffmem.cli.options import ANY, LOCATION
 from ffmem.cli.output import print_hanging, print_json, say, terminal
 from ffmem.text import Snippet, cut, cut_end, visible_token
 
