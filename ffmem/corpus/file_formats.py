@@ -31,7 +31,7 @@ ARCHIVE_ENDINGS = (".bz2", ".zip", ".7z", ".rar", ".tar", ".tgz", ".lz4")  # tha
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PART = 1 << 20  # bytes of a line that are read at a time
-LONGEST = 64 << 20  # bytes of a row of a table or of JSON lines, which is held whole
+LONGEST = 64 << 20  # letters of a row of a table or of JSON lines, which is held whole
 ROWS = 16  # of a Parquet file that are held at once; a small one can unpack to much
 
 
@@ -289,10 +289,8 @@ def _decode_lines(file: IO[bytes], name: str, errors: str) -> Iterator[str]:
 
 def _too_long(which: str) -> CorpusError:
     """The error about a line or a row that should not be held whole."""
-    return CorpusError(
-        f"{which} is longer than {LONGEST >> 20} MiB, too much to be held whole; cut it into "
-        "shorter ones"
-    )
+    size = f"{LONGEST >> 20} MiB"
+    return CorpusError(f"{which} is longer than {size}, too much to be held whole; cut it up")
 
 
 def _line_parts(file: IO[bytes], name: str, errors: str) -> Iterator[tuple[int, str, bool]]:
@@ -392,13 +390,12 @@ def _parquet_rows(path: Path, rows: RowFormat) -> Iterator[str]:
         names = table.schema_arrow.names
         rows.document(dict.fromkeys(names), str(path))  # refuses a table without the column
         column = column_of(names, rows.column) if rows.chat else rows.column
-        batches, number = table.iter_batches(batch_size=ROWS, columns=[column]), 0
-        while (batch := _from_arrow(path, lambda: next(batches, None))) is not None:
-            values = batch.column(0)
-            for place in range(len(values)):
-                number += 1
-                if values.nbytes > LONGEST and values.slice(place, 1).nbytes > LONGEST:
-                    raise _too_long(f"{path} row {number}")
-                text = rows.document({column: values[place].as_py()}, str(path))
-                if text:
-                    yield text
+        batches = table.iter_batches(batch_size=ROWS, columns=[column])
+        found = iter(lambda: _from_arrow(path, lambda: next(batches, None)), None)
+        values = chain.from_iterable(batch.column(0) for batch in found)
+        for number, value in enumerate(values, 1):
+            text = rows.document({column: value.as_py()}, str(path))
+            if len(text) > LONGEST:
+                raise _too_long(f"{path} row {number}")
+            if text:
+                yield text
