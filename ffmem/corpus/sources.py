@@ -32,7 +32,6 @@ from ffmem.errors import CorpusError, is_text, refusals, shorten
 from ffmem.locations import first_line, hub_silence, is_remote, is_url, location
 
 IN_MEMORY = "texts in memory"  # the path of text that lies nowhere
-NEW_SETTINGS = ("paragraphs", "chat")  # what older scans do not say
 STREAM = "stdin"  # the digest of text that can be read only once
 _EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads
 _LOOKED_AT, _FEWEST, _WIDEST = 300, 20, 140  # lines, lines, characters of a line
@@ -71,9 +70,8 @@ class Source:
     chat: bool = False
 
     def plain(self) -> dict[str, Any]:
-        """The fields that locate the text, as plain values; newer ones only if not the default."""
-        values = {each.name: getattr(self, each.name) for each in fields(Source)}
-        return {name: values[name] for name in values if values[name] or name not in NEW_SETTINGS}
+        """The fields that locate the text, as plain values."""
+        return {each.name: getattr(self, each.name) for each in fields(Source)}
 
     @property
     def rows(self) -> RowFormat:

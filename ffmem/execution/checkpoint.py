@@ -27,7 +27,7 @@ from ffmem.store.folder import StudyFolder
 from ffmem.store.kept_sentences import ARRAYS, KeptSentences
 from ffmem.store.manifest import ScanKey
 
-CHECKSUM = "checksum"  # its name among the notes; earlier versions saved none
+CHECKSUM = "checksum"  # its name among the notes
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,11 @@ class Checkpoint:
     Several processes read whole shards in any order, and name those that each has read.
     """
 
-    digest: str  # of the scan's key
+    key: ScanKey
     progress: ScanProgress
     state: ScanState
     kept: KeptSentences
     shards: dict[int, ShardCounts] = field(default_factory=dict)
-    key: ScanKey | None = None  # earlier versions saved its digest only
-
-    @classmethod
-    def of(
-        cls,
-        key: ScanKey,
-        progress: ScanProgress,
-        state: ScanState,
-        kept: KeptSentences,
-        shards: dict[int, ShardCounts] | None = None,
-    ) -> Checkpoint:
-        """A checkpoint of the scan with this key."""
-        return cls(key.digest, progress, state, kept, shards or {}, key)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -89,8 +76,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         tensors |= {f"{number}.{name}": tensor for name, tensor in _layer_tensors(layer).items()}
         counts[number] = (layer.tallies.prefixes, layer.tallies.sentences)
     notes = {
-        "key": checkpoint.digest,
-        "scan": json.dumps(checkpoint.key and asdict(checkpoint.key)),
+        "scan": json.dumps(asdict(checkpoint.key)),
         "progress": json.dumps(asdict(checkpoint.progress)),
         "counts": json.dumps(counts),
         "shards": json.dumps({number: astuple(c) for number, c in checkpoint.shards.items()}),
@@ -150,7 +136,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     ):
         notes = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if notes.get(CHECKSUM, sum_now := checksum(tensors, notes)) != sum_now:
+        if notes[CHECKSUM] != checksum(tensors, notes):
             raise ValueError("something in it has changed since it was written")
         counts = {int(number): pair for number, pair in json.loads(notes["counts"]).items()}
         kept = KeptSentences(*(np.asarray(tensors[f"kept.{name}"]) for name in ARRAYS))
@@ -166,14 +152,13 @@ def read_notes(path: Path) -> Checkpoint:
 
 
 def _parse_notes(notes: dict[str, str]) -> Checkpoint:
-    shards, key = (json.loads(notes.get(name, "null")) for name in ("shards", "scan"))
+    shards = json.loads(notes["shards"])
     return Checkpoint(
-        notes["key"],
+        ScanKey(**json.loads(notes["scan"])),
         ScanProgress(**json.loads(notes["progress"])),
         {},
         KeptSentences.empty(),
-        {int(number): ShardCounts(*counts) for number, counts in (shards or {}).items()},
-        key and ScanKey(**key),
+        {int(number): ShardCounts(*counts) for number, counts in shards.items()},
     )
 
 
@@ -204,9 +189,9 @@ def _layer(tensors: dict[str, Tensor], number: int, counts: tuple[int, int]) -> 
             part("totals"),
             part("largest"),
             *counts,
-            routed=tensors.get(f"{number}.routed"),
-            weights=tensors.get(f"{number}.weights"),
-            histogram=tensors.get(f"{number}.histogram"),
+            part("histogram"),
+            tensors.get(f"{number}.routed"),
+            tensors.get(f"{number}.weights"),
         ),
         Sample(part("sample.coefficients"), part("sample.places"), part("sample.priorities")),
     )

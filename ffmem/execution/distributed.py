@@ -123,9 +123,8 @@ class DistributedScan:
         remove_folder(self.folder.parts)
 
     def _scan(self, executor: Executor, facts: ModelFacts) -> None:
-        if self._ledger.digest is not None:
-            digest, key = self._ledger.digest, self._ledger.key
-            refuse_other_checkpoint(self.folder.root, digest, key, facts.key)
+        if self._ledger.key is not None:
+            refuse_other_checkpoint(self.folder.root, self._ledger.key, facts.key)
         self._read(executor, facts)
         part = self._merge(executor)
         _only_answer(executor, Finish(part, self._ledger.progress(self._seconds)))
@@ -193,8 +192,7 @@ class Ledger:
     """
 
     folder: StudyFolder
-    digest: str | None = None  # of the scan's key
-    key: ScanKey | None = None
+    key: ScanKey | None = None  # once there are parts
     seconds: float = 0.0
     parts: dict[str, dict[int, ShardCounts]] = field(default_factory=dict)
     read: dict[int, ShardCounts] = field(default_factory=dict)  # saved or not
@@ -209,12 +207,12 @@ class Ledger:
         files = sorted(folder.parts.glob("*.safetensors")) if folder.parts.exists() else []
         found = {path.name.removesuffix(".safetensors"): read_notes(path) for path in files}
         for name, notes in sorted(found.items(), key=lambda item: -len(item[1].shards)):
-            if ledger.digest not in (None, notes.digest):
+            if ledger.key not in (None, notes.key):
                 raise StoreError(
                     f"{folder.parts} holds parts of two scans; delete it to start again"
                 )
             if ledger.safe_shards.isdisjoint(notes.shards):
-                ledger.digest, ledger.key = notes.digest, notes.key
+                ledger.key = notes.key
                 ledger.seconds = max(ledger.seconds, notes.progress.seconds)
                 ledger.parts[name] = notes.shards
                 ledger.read |= notes.shards

@@ -91,12 +91,8 @@ def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = N
 
 
 def _sentence_key(settings: SentenceSettings) -> dict[str, Any]:
-    """Everything that decides where sentences begin and end.
-
-    Version 1 of a splitter is left out: scans from before versions were recorded have no entry.
-    """
-    version = splitter_version(settings.splitter)
-    values = asdict(settings) | ({} if version == 1 else {"splitter_version": version})
+    """Everything that decides where sentences begin and end."""
+    values = asdict(settings) | {"splitter_version": splitter_version(settings.splitter)}
     del values["chat"]  # the source says it
     return values
 
@@ -108,17 +104,13 @@ def _chat_key(model: LanguageModel, plan: ScanPlan) -> dict[str, Any]:
     return {"chat_template": template_digest(model.tokenizer, model.name)}
 
 
-def refuse_other_checkpoint(root: Path, digest: str, key: ScanKey | None, wanted: ScanKey) -> None:
-    """Never go on with an unfinished scan of another key.
-
-    `key` is None where only its digest was saved.
-    """
-    if digest == wanted.digest:
+def refuse_other_checkpoint(root: Path, key: ScanKey, wanted: ScanKey) -> None:
+    """Never go on with an unfinished scan of another key."""
+    if key.digest == wanted.digest:
         return
-    where = "" if key is None else f" (it differs in {', '.join(key.differences(wanted))})"
     raise StoreError(
-        f"{root} holds an unfinished scan of something else{where}; choose another folder or "
-        "delete it"
+        f"{root} holds an unfinished scan of something else (it differs in "
+        f"{', '.join(key.differences(wanted))}); choose another folder or delete it"
     )
 
 

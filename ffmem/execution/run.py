@@ -91,7 +91,7 @@ def _scan(
         )
     start = load_checkpoint(folder)
     if start is not None:
-        refuse_other_checkpoint(folder.root, start.digest, start.key, key)
+        refuse_other_checkpoint(folder.root, start.key, key)
     with Scanner(model, plan.settings, plan.layers) as scanner:
         run = ScanRun(scanner, folder, key, start or new_checkpoint(key, token_budget(model, plan)))
         try:

@@ -70,7 +70,7 @@ class ScanRun:
         began = time.monotonic()
         with delay_interrupts():
             state = self._reader.snapshot()
-            found = Checkpoint.of(self.key, self.progress, state, self._reader.kept_sentences)
+            found = Checkpoint(self.key, self.progress, state, self._reader.kept_sentences)
             save_checkpoint(self.folder.checkpoint, found)
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
 
@@ -87,7 +87,7 @@ def pause_after(save_seconds: float) -> float:
 
 def new_checkpoint(key: ScanKey, budget: int) -> Checkpoint:
     """The checkpoint of a scan that has read nothing yet."""
-    return Checkpoint.of(key, start_progress(budget), {}, KeptSentences.empty())
+    return Checkpoint(key, start_progress(budget), {}, KeptSentences.empty())
 
 
 def start_progress(budget: int) -> ScanProgress:

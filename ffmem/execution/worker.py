@@ -224,9 +224,9 @@ class ScanWorker:
         name = self._brief.begins_with
         if name is None:
             progress = ScanProgress(budget=token_budget(self._model, self._plan))
-            return Checkpoint.of(self.key, progress, {}, KeptSentences.empty())
+            return Checkpoint(self.key, progress, {}, KeptSentences.empty())
         found = read_checkpoint(self._brief.folder.part(name))
-        refuse_other_checkpoint(self._brief.folder.root, found.digest, found.key, self.key)
+        refuse_other_checkpoint(self._brief.folder.root, found.key, self.key)
         return found
 
     def do(self, job: Describe | Read | Merge | Finish) -> JobAnswer:
@@ -294,7 +294,7 @@ class ScanWorker:
                 seconds=self._brief.seconds + began - self._began,
             ),
         )
-        found = Checkpoint.of(self.key, progress, state, self._reader.kept_sentences, self._shards)
+        found = Checkpoint(self.key, progress, state, self._reader.kept_sentences, self._shards)
         save_checkpoint(self._brief.folder.part(name), found)
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
         settled, self._unsaved = tuple(self._unsaved), []
@@ -343,7 +343,7 @@ def tokeniser(model: LanguageModel, settings: SentenceSettings) -> Callable[[Sha
 def _merge_parts(one: Checkpoint, other: Checkpoint) -> Checkpoint:
     """What one worker would have saved after reading the shards of both."""
     both = set(one.shards) & set(other.shards)
-    if both or one.digest != other.digest:
+    if both or one.key != other.key:
         raise StoreError(f"two parts of the scan share shard {min(both, default=-1)}; scan again")
     state = {number: one.state[number].merge(other.state[number]) for number in one.state}
     kept = KeptSentences.join([one.kept, other.kept]).only(sentence_numbers(state))

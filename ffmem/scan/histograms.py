@@ -106,7 +106,7 @@ def first_firing_bin(tallies: Tallies, memories: int, activation: str) -> int:
     under the one that holds the smallest of them, so that its lower edge, the threshold, is a
     power of two between a sixteenth and an eighth of it.
     """
-    if activation in TRUE_ZEROS or tallies.histogram is None:
+    if activation in TRUE_ZEROS:
         return 0
     bins = tallies.histogram.sum(0).cpu().numpy()
     above = bins[::-1].cumsum()[::-1] * (int(tallies.fires.sum()) / max(int(bins.sum()), 1))
@@ -125,7 +125,7 @@ def firing(tallies: Tallies, triggers: Triggers, first_bin: int) -> Integers:
     It is never less than the triggers that say so.
     """
     fires = tallies.fires.cpu().numpy()
-    if not first_bin or tallies.histogram is None:
+    if not first_bin:
         return fires
     histogram = tallies.histogram.cpu().numpy()
     share = histogram[:, first_bin:].sum(1) / np.maximum(histogram.sum(1), 1)

@@ -164,10 +164,13 @@ class LayerScan:
         triggers, sample = self._own(self._triggers, self._sample)
         largest = triggers.coefficients[:, 0]
         tallies = Tallies(
-            self._fires.clone(), self._totals.clone(), largest, self._prefixes, self._sentences
+            self._fires.clone(),
+            self._totals.clone(),
+            largest,
+            self._prefixes,
+            self._sentences,
+            self._histogram.clone(),
         )
-        if self._histogram is not None:
-            tallies = replace(tallies, histogram=self._histogram.clone())
         if self._routed is not None and self._weights is not None:
             tallies = replace(tallies, routed=self._routed, weights=self._weights)
         return LayerState(triggers, tallies, sample)
@@ -177,8 +180,7 @@ class LayerScan:
         self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
         self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
         self._routed, self._weights = state.tallies.routed, state.tallies.weights
-        histogram = state.tallies.histogram
-        self._histogram = None if histogram is None else histogram.clone()
+        self._histogram = state.tallies.histogram.clone()
         self._thresholds = Thresholds.of(self._triggers, self._sample)
 
     @property
@@ -235,8 +237,7 @@ class LayerScan:
         self._make_room(kernel)
         tallies = self._fires, self._totals
         launch = kernel.launch_lines(m, table, first_cell, self._thresholds, tallies, redo)
-        if self._histogram is not None:
-            kernel.count_bins_of_lines(m, table, first_cell, self._histogram)
+        kernel.count_bins_of_lines(m, table, first_cell, self._histogram)
         self._shared.enqueue(launch)
 
     def _count_routing(self, routed: RoutedCoefficients, admissible: Tensor, experts: int) -> None:
@@ -254,9 +255,8 @@ class LayerScan:
             cells = self._cells(sign, span)
             self._fires[cells] += result.found.fires
             self._totals[cells] += steps_of(result.found.sums)
-            if self._histogram is not None:
-                torch_pass = self._shared.torch_pass(span[2], self.device)
-                torch_pass.count_bins(m, rows, sign, self._histogram[cells])
+            torch_pass = self._shared.torch_pass(span[2], self.device)
+            torch_pass.count_bins(m, rows, sign, self._histogram[cells])
             self._collect(result, span)
         if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
             self._fold()
@@ -292,8 +292,7 @@ class LayerScan:
     ) -> None:
         state = self._triggers, self._sample, self._thresholds
         folding.take_in(m, rows, state, (self._fires, self._totals))
-        if self._histogram is not None:
-            folding.count_bins(m, rows, self._histogram)
+        folding.count_bins(m, rows, self._histogram)
 
     def _own(self, triggers: Triggers, sample: Sample) -> tuple[Triggers, Sample]:
         """The same as values of their own where a kernel writes into them."""

@@ -25,8 +25,7 @@ class Tallies:
     per expert: `routed`, the prefixes for which it was chosen (int64), and `weights`, the sum of
     the router's weights there in steps of UNIT (int64); None before anything is read.
     `histogram` [cells, BINS] (int64) counts the coefficients above zero of the sentences in the
-    census (`census_factors`), each as often as its sentence stands for others; None in a state
-    that an earlier version began.
+    census (`census_factors`), each as often as its sentence stands for others.
     """
 
     fires: Tensor
@@ -34,9 +33,9 @@ class Tallies:
     largest: Tensor
     prefixes: int
     sentences: int
+    histogram: Tensor
     routed: Tensor | None = None
     weights: Tensor | None = None
-    histogram: Tensor | None = None
 
     @classmethod
     def empty(cls, cells: int, device: torch.device | str = "cpu") -> Tallies:
@@ -44,20 +43,19 @@ class Tallies:
         zeros = torch.zeros(cells, dtype=torch.int64, device=device)
         histogram = torch.zeros(cells, BINS, dtype=torch.int64, device=device)
         largest = torch.zeros(cells, device=device)
-        return cls(zeros, zeros.clone(), largest, 0, 0, histogram=histogram)
+        return cls(zeros, zeros.clone(), largest, 0, 0, histogram)
 
     def merge(self, other: Tallies) -> Tallies:
         """What reading both sides' prefixes gives."""
-        whole = self.histogram is not None and other.histogram is not None
         return Tallies(
             self.fires + other.fires,
             self.totals + other.totals,
             torch.maximum(self.largest, other.largest),
             self.prefixes + other.prefixes,
             self.sentences + other.sentences,
+            self.histogram + other.histogram,
             _sum(self.routed, other.routed),
             _sum(self.weights, other.weights),
-            _sum(self.histogram, other.histogram) if whole else None,
         )
 
     @property
@@ -68,9 +66,9 @@ class Tallies:
     def to(self, device: torch.device | str) -> Tallies:
         """The same tallies on another device."""
         fires, totals, largest = (t.to(device) for t in (self.fires, self.totals, self.largest))
-        optional = (self.routed, self.weights, self.histogram)
-        there = (None if t is None else t.to(device) for t in optional)
-        return Tallies(fires, totals, largest, self.prefixes, self.sentences, *there)
+        histogram, counts = self.histogram.to(device), (self.prefixes, self.sentences)
+        routing = (None if t is None else t.to(device) for t in (self.routed, self.weights))
+        return Tallies(fires, totals, largest, *counts, histogram, *routing)
 
 
 def steps_of(sums: Tensor) -> Tensor:

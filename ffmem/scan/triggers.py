@@ -59,7 +59,7 @@ class Triggers:
 
     def with_weights(self) -> Triggers:
         """The same with weights, if there are none yet because nothing was read."""
-        if self.weights is not None or bool((self.places != EMPTY).any()):
+        if self.weights is not None:
             return self
         return replace(self, weights=torch.zeros_like(self.coefficients, dtype=torch.float16))
 
@@ -69,16 +69,9 @@ class Triggers:
         return (self.places != EMPTY).sum(1)
 
     def merge(self, other: Triggers) -> Triggers:
-        """The strongest of both sides, which must be of one size and share no place.
-
-        Weights are lost if only one side has them and the other has triggers, as those that an
-        earlier version found do.
-        """
-        if (self.weights is None) != (other.weights is None):
-            ours, theirs = self.with_weights(), other.with_weights()
-            if ours.weights is None or theirs.weights is None:
-                ours, theirs = replace(ours, weights=None), replace(theirs, weights=None)
-            return ours.merge(theirs)
+        """The strongest of both sides, which must be of one size and share no place."""
+        if (self.weights is None) != (other.weights is None):  # nothing was read on one side
+            return self.with_weights().merge(other.with_weights())
         if [t.shape for t in self.fields] != [t.shape for t in other.fields]:
             raise ValueError(
                 f"triggers of {list(self.places.shape)} and {list(other.places.shape)} do not "

@@ -56,7 +56,7 @@ class ScanKey:
                 "again; name a text with valid= (--valid)"
             )
         names = [field.name for field in fields(Source)]
-        return Source(**{name: self.corpus[name] for name in names if name in self.corpus})
+        return Source(**{name: self.corpus[name] for name in names})
 
     def sentence_settings(self) -> SentenceSettings:
         """How the text was cut into sentences."""

@@ -95,7 +95,6 @@ def write_histograms(
     parts, bars, counts = [], [], []
     for layer, activation in layers:
         tallies = layer.tallies
-        assert tallies.histogram is not None
         first_bin = first_firing_bin(tallies, len(tallies.fires) // (1 + signed), activation)
         bars.append(threshold(first_bin))
         counts.append(firing(tallies, layer.triggers, first_bin))

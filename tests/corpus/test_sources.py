@@ -347,8 +347,3 @@ def test_a_table_is_read_by_its_column(tmp_path: Path, suffix: str, mark: str) -
     with pytest.raises(CorpusError, match="is not a row of a table"):
         list(documents(Source(str(path), "body")))
     assert digest(Source(str(path), "id")) != digest(Source(str(path), "body"))
-
-
-def test_what_is_usual_is_not_in_the_key() -> None:
-    assert "paragraphs" not in Source("a.txt").plain()
-    assert Source("a.txt", paragraphs=True).plain()["paragraphs"] is True

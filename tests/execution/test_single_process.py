@@ -7,12 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from safetensors import safe_open
-from safetensors.torch import save_file
 
 from ffmem.cli import main as cli
 from ffmem.corpus import splitters
@@ -175,31 +172,9 @@ def test_sentences_cut_by_another_version_of_the_rule_are_another_scan(
         with pytest.raises(StoreError, match=r"\(it differs in corpus\.splitter_version\)"):
             run_scan(relu, plan, tmp_path / name)
     by_line = plan_for(relu, corpus)  # the rule does not decide where these end
-    assert "splitter_version" not in scan_key(relu, by_line).corpus
+    assert scan_key(relu, by_line).corpus["splitter_version"] == 1
     later = run_scan(relu, plan, tmp_path / "later")
     assert later.manifest.key.corpus["splitter_version"] == 2
-
-
-def test_scans_from_before_versions_were_recorded_open_and_go_on(
-    relu: LanguageModel, corpus: Path, tmp_path: Path
-) -> None:
-    """Their manifests and checkpoints have no version of the splitter, which means version 1."""
-    plan = plan_for(relu, corpus, sentences=SentenceSettings("rule", max_tokens=60))
-    store = run_scan(relu, plan, tmp_path / "whole")
-    assert "splitter_version" not in store.manifest.key.corpus
-    with pytest.raises(KeyboardInterrupt):
-        run_scan(relu, plan, tmp_path / "begun", stop_at_once)
-    checkpoint = tmp_path / "begun" / "checkpoint.safetensors"
-    with safe_open(checkpoint, framework="pt") as file:
-        notes, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    assert notes.pop("scan")
-    assert notes.pop("checksum")
-    save_file(tensors, checkpoint, metadata=notes)
-    another = replace(plan, settings=ScanSettings(top=7, sample=5))
-    with pytest.raises(StoreError, match="unfinished scan of something else; choose"):
-        run_scan(relu, another, tmp_path / "begun")
-    run_scan(relu, plan, tmp_path / "begun")
-    same_store(tmp_path / "whole", tmp_path / "begun")
 
 
 def test_a_changed_bit_of_a_checkpoint_is_noticed(

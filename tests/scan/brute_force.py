@@ -119,7 +119,7 @@ def brute_force(sentences: list[Reading], settings: ScanSettings, bos: int) -> L
         torch.tensor([max((e[0] for e in found), default=0.0) for found in firing]),
         sum(len(sentence) for sentence in entries[0]),
         sum(len(sentence) > 0 for sentence in entries[0]),
-        histogram=torch.tensor([_histogram(found) for found in firing]),
+        torch.tensor([_histogram(found) for found in firing]),
     )
     return LayerState(state.triggers, tallies, state.sample)
 

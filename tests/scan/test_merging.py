@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import reduce
 
 import pytest
@@ -14,7 +15,7 @@ from torch import Tensor
 from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.hashing import EMPTY, NO_PRIORITY, POSITIONS, mix_bits, prefix_hashes, priorities
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.tallies import UNIT, Tallies
+from ffmem.scan.tallies import Tallies
 from ffmem.scan.triggers import Sample, Triggers
 
 CELLS, K, POPULATION = 4, 6, 40
@@ -100,24 +101,24 @@ def test_samples_merge_associatively_and_commutatively(seed: int, order: int) ->
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(*[st.integers(0, 2**40)] * 4), min_size=3, max_size=3))
+@given(st.lists(st.tuples(*[st.integers(0, 2**40)] * 5), min_size=3, max_size=3))
 def test_tallies_merge_associatively_and_commutatively(numbers: list[tuple[int, ...]]) -> None:
     a, b, c = (
-        Tallies(torch.tensor([x]), torch.tensor([y]), torch.tensor([float(x % 7)]), z, w)
-        for x, y, z, w in numbers
+        Tallies(*map(torch.tensor, ([x], [y], [float(x % 7)])), z, w, torch.tensor([[v, x]]))
+        for x, y, z, w, v in numbers
     )
     left, right = a.merge(b).merge(c), c.merge(b.merge(a))
     assert torch.equal(left.fires, right.fires)
     assert torch.equal(left.totals, right.totals)
     assert torch.equal(left.largest, right.largest)
     assert (left.prefixes, left.sentences) == (right.prefixes, right.sentences)
-    assert int(left.totals) == sum(y for _, y, _, _ in numbers)
+    assert int(left.totals) == sum(y for _, y, *_ in numbers)
+    assert torch.equal(left.histogram, right.histogram)
+    assert left.histogram.tolist() == [[sum(n[4] for n in numbers), sum(n[0] for n in numbers)]]
 
 
 def test_rates_are_what_the_counts_say() -> None:
-    tallies = Tallies(
-        torch.tensor([4, 0]), torch.tensor([int(6 / UNIT), 0]), torch.tensor([2.5, 0.0]), 8, 3
-    )
+    tallies = replace(Tallies.empty(2), fires=torch.tensor([4, 0]), prefixes=8, sentences=3)
     assert tallies.rate.tolist() == [0.5, 0.0]
 
 
