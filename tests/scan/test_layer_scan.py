@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -270,20 +268,6 @@ def test_histograms_count_the_census_over_all_sizes_of_coefficients(
     assert expected.histogram is not None
     assert torch.equal(found.histogram, expected.histogram)
     assert (expected.histogram.sum(0) > 0).sum() > 10  # bins of many sizes
-
-
-def test_a_state_that_an_earlier_version_began_goes_on_without_histograms() -> None:
-    chosen = ScanSettings(top=3, sample=2)
-    sentences = readings(torch.Generator().manual_seed(1), 30, MEMORIES)
-    first = seen(LayerScan(MEMORIES, chosen), [sentences[:10]], bos=1)
-    older = replace(first, tallies=replace(first.tallies, histogram=None))
-    layer = LayerScan(MEMORIES, chosen)
-    layer.resume(older)
-    found = seen(layer, [sentences[10:]], bos=1)
-    assert found.tallies.histogram is None
-    assert older.merge(first).tallies.histogram is None
-    whole = brute_force(sentences, chosen, 1).tallies
-    assert torch.equal(found.tallies.fires, whole.fires)
 
 
 def test_the_census_stands_for_all_sentences_and_for_no_seed() -> None:
