@@ -248,18 +248,17 @@ ONE_SEED = 0.15
 def beyond_seeds(kinds: Sequence[Sequence[Interval]]) -> list[Interval]:
     """For every kind the mean of its seeds, and the interval in which another seed would lie.
 
-    The deviation between seeds is that of all kinds together, since there are few of each; where
-    no kind has two seeds it is taken as a share of the number, and at least as its own error.
+    The deviation between seeds is that of all kinds together, since there are few of each, or that
+    of the kind where it is larger; where no kind has two seeds it is taken as a share of the number, and at least as its own error.
     """
     means = [fmean(one.estimate for one in found) for found in kinds]
     freedom = sum(len(found) - 1 for found in kinds)
-    squares = sum(
-        (one.estimate - mean) ** 2
+    squares = [
+        sum((one.estimate - mean) ** 2 for one in found)
         for found, mean in zip(kinds, means, strict=True)
-        for one in found
-    )
+    ]
     spans = []
-    for found, mean in zip(kinds, means, strict=True):
+    for found, mean, own in zip(kinds, means, squares, strict=True):
         count = len(found)
         down, up = (
             sum(half**2 for half in halves) ** 0.5 / count
@@ -270,7 +269,8 @@ def beyond_seeds(kinds: Sequence[Sequence[Interval]]) -> list[Interval]:
         )
         if freedom:
             quantile = T_QUANTILES[min(freedom, len(T_QUANTILES)) - 1]
-            reach = quantile * (squares / freedom * (1 + 1 / count)) ** 0.5
+            variance = max(sum(squares) / freedom, own / max(count - 1, 1))
+            reach = quantile * (variance * (1 + 1 / count)) ** 0.5
         else:
             reach = max(NormalDist().inv_cdf(0.975) * ONE_SEED * abs(mean), (down + up) / 2)
         down, up = ((half**2 + reach**2) ** 0.5 for half in (down, up))

@@ -14,8 +14,10 @@ from ffmem.analyses.inputs.effects import (
 )
 from ffmem.analyses.statistics import (
     SHARE,
+    T_QUANTILES,
     Interval,
     Resamples,
+    beyond_seeds,
     bootstrap,
     chance_at_most,
     difference,
@@ -205,3 +207,18 @@ def test_holm_is_bonferroni_for_the_first_and_milder_for_the_next() -> None:
     assert holm([0.04, 0.001, 0.02]) == pytest.approx([0.04, 0.003, 0.04])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+def test_a_kind_whose_seeds_differ_more_than_those_of_others_has_its_own_deviation() -> None:
+    """Small fresh weights hardly differ from seed to seed; permuted ones of some sizes do."""
+
+    def kind(*estimates: float) -> list[Interval]:
+        return [Interval(one, one, one, 100) for one in estimates]
+
+    calm, wild = kind(0.10, 0.10, 0.10), kind(0.05, 0.10, 0.15)
+    (beside, span), (alone,) = beyond_seeds([calm, wild]), beyond_seeds([wild])
+    pooled = (0.005 / 4 * (1 + 1 / 3)) ** 0.5
+    own = (0.005 / 2 * (1 + 1 / 3)) ** 0.5
+    assert beside.high - beside.estimate == pytest.approx(T_QUANTILES[3] * pooled)
+    assert span.high - span.estimate == pytest.approx(T_QUANTILES[3] * own)
+    assert alone.high - alone.estimate == pytest.approx(T_QUANTILES[1] * own)

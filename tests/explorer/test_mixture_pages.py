@@ -141,6 +141,7 @@ def test_experts_in_a_browser(browser: Any, study: Study) -> None:
         assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.goto(f"{address}/prompt?text=river")
+        page.locator("#change-memory summary").click()
         page.get_by_label("Memory", exact=True).fill("l2.e1")
         page.get_by_role("button", name="Change", exact=True).click()
         page.locator("#changes li", has_text="L2.E1 silenced").wait_for()
