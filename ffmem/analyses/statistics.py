@@ -249,7 +249,8 @@ def beyond_seeds(kinds: Sequence[Sequence[Interval]]) -> list[Interval]:
     """For every kind the mean of its seeds, and the interval in which another seed would lie.
 
     The deviation between seeds is that of all kinds together, since there are few of each, or that
-    of the kind where it is larger; where no kind has two seeds it is taken as a share of the number, and at least as its own error.
+    of the kind where it is larger; where no kind has two seeds it is taken as a share of the
+    number, and at least as its own error.
     """
     means = [fmean(one.estimate for one in found) for found in kinds]
     freedom = sum(len(found) - 1 for found in kinds)
