@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, inspect, make_url
@@ -184,13 +185,13 @@ def _refuse_alien_journal(_dialect: object, _record: object, where: Any, _option
     writes such names only for transactions over several files.
     """
     journal = Path(f"{os.path.realpath(where[0])}-journal")
-    with suppress(FileNotFoundError):
-        if journal.is_file():
+    with suppress(FileNotFoundError):  # others write: a journal comes and goes at any moment
+        found = journal.stat()
+        alien = not S_ISREG(found.st_mode)  # a pipe, for which SQLite would wait for ever
+        if not alien:
             with journal.open("rb") as file:
-                file.seek(-min(journal.stat().st_size, len(JOURNAL)), os.SEEK_END)
+                file.seek(max(os.fstat(file.fileno()).st_size - len(JOURNAL), 0))
                 alien = file.read() == JOURNAL
-        else:
-            alien = journal.exists()  # a pipe, for which SQLite would wait for ever
         if alien:
             raise DatabaseError(
                 f"{shorten(str(journal))} is not a journal that ffmem leaves, and nothing was done "
