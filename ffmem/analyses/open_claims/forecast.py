@@ -14,7 +14,7 @@ Count = Callable[[Workload], float]
 
 @dataclass(frozen=True)
 class Enough:
-    """How many units decide a claim, measured on studies of the demo and of SmolLM2."""
+    """How many units decide a claim: seen on studies of the demo, else a judgement."""
 
     units: int
     what: str
