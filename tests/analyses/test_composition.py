@@ -7,7 +7,8 @@ from transformers import PreTrainedTokenizerFast
 
 from ffmem.analyses.composition.measure import measure
 from ffmem.analyses.inputs.english import punctuation_ids, stop_word_ids, word_starts
-from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
+from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample, tops
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
@@ -40,7 +41,7 @@ def test_zero_agreement_is_the_share_of_tokens_that_no_value_promotes(
     if model.gated:
         pytest.skip("the sign of the coefficient decides there; the reading's own test has it")
     for place, row in enumerate(measure(model, reading, draw()).zero_agreement):
-        promoted = set(reading.value_tops[place].tolist())
+        promoted = set(tops(model, value_vectors(model.layers[place])).tolist())
         said = reading.predictions[0].feedforward[:, place].tolist()
         expected = sum(token not in promoted for token in said) / len(said)
         assert row.all.estimate == pytest.approx(expected)

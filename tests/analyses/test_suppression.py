@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from ffmem.analyses.inputs.layer_readings import SampleRecord, foreign_gold, record_sample
+from ffmem.analyses.inputs.layer_readings import SampleRecord, foreign_gold, record_sample, tops
 from ffmem.analyses.suppression.charts import suppression_chart
 from ffmem.analyses.suppression.measure import measure
 from ffmem.analyses.suppression.record import Suppression
@@ -37,7 +37,7 @@ def test_the_right_memory_is_the_strongest_active_one_that_says_what_follows(
                 continue  # a sign, or rounding, has a say in what a memory says
             m = one.m[0, -1]
             on = m > 0
-            says = reading.value_tops[place]
+            says = tops(model, value_vectors(one.layer))
             strength = m.abs() * value_vectors(one.layer).norm(dim=1)
             for token, memory in (
                 (int(sample.gold[row]), found.right_memory),

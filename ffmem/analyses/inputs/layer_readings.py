@@ -158,7 +158,6 @@ class SampleRecord:
     predictions: tuple[Predictions, ...]  # the default convention first
     coefficients: CoefficientSummary
     normalised: NormalisedLayers
-    value_tops: tuple[Tensor, ...]  # per layer [memory], what v promotes
     output: Tensor  # [prefix], what the model says next
     entropy: Tensor  # [prefix], nats of the model's distribution
     strongest: (
@@ -214,7 +213,6 @@ def record_sample(
         ),
         coefficients=CoefficientSummary(**whole["coefficients"]),
         normalised=NormalisedLayers(**whole["normalised"]),
-        value_tops=tuple(bank.top.cpu() for bank in banks),
         **whole["model"],
     )
 
