@@ -15,7 +15,7 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.analyses.causal.record import Causal, LayerCausal, MemoryEffect, NextTokenEffect
 from ffmem.analyses.controls import random_rows
-from ffmem.analyses.inputs.next_tokens import next_log_probabilities
+from ffmem.analyses.inputs.next_tokens import divergences, next_log_probabilities
 from ffmem.analyses.inputs.prefix_sample import BATCH_TOKENS, NO_TOKEN, PrefixSample, prefix_batches
 from ffmem.analyses.statistics import Interval, bootstrap
 from ffmem.memories.edits import Edit
@@ -100,7 +100,7 @@ def _layer_causal(
         for edits in (None, silence(at_triggers), others)
     )
     quiet, text = (next_log_probabilities(model, one.prefixes) for one in (elsewhere, random))
-    shifts = (_divergences(plain, own), _divergences(plain, other))
+    shifts = (divergences(plain, own), divergences(plain, other))
     resampling = torch.Generator().manual_seed(layer)  # the next layers draw the same memories
     return LayerCausal(
         layer=layer,
@@ -127,11 +127,6 @@ def _memory_effects(
         for owner in places.owners.unique().tolist()
         for own in [places.owners == owner]
     )
-
-
-def _divergences(before: Tensor, after: Tensor) -> Tensor:
-    """KL(before || after) of each row of log-probabilities, in nats."""
-    return (before.exp() * (before - after)).sum(dim=1).clamp(min=0)
 
 
 def random_live_cells(
@@ -249,7 +244,7 @@ def _effect_of(
     known = places.following >= 0
     token = places.following.clamp(min=0)[:, None]
     gained = (after.gather(1, token).exp() - before.gather(1, token).exp()).squeeze(1)
-    kl = _divergences(before, after)
+    kl = divergences(before, after)
 
     def over_memories(numbers: Tensor, rows: Tensor) -> Interval:
         owners = places.owners[rows]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.causal.measure import trigger_places
-from ffmem.analyses.inputs.next_tokens import next_log_probabilities
+from ffmem.analyses.inputs.next_tokens import divergences, next_log_probabilities
 from ffmem.errors import EditError
 from ffmem.memories.edit_controls import edit_controls
 from ffmem.memories.edits import Edit
@@ -113,8 +113,8 @@ def effect_view(
         return float(chances[:, watched].exp().sum(dim=1).mean())
 
     return EffectView(
-        kl=float(divergence(before, after).mean()),
-        control_kl=None if control is None else float(divergence(before, control).mean()),
+        kl=float(divergences(before, after).mean()),
+        control_kl=None if control is None else float(divergences(before, control).mean()),
         value_before=together(before),
         value_after=together(after),
         control_value_after=None if control is None else together(control),
@@ -134,11 +134,6 @@ def _controls(model: LanguageModel, prefixes: Sequence[Tensor], change: Edit) ->
     return found if len(found) == len(prefixes) else []
 
 
-def divergence(before: Tensor, after: Tensor) -> Tensor:
-    """KL(before || after) of each row of log-probabilities, in nats."""
-    return (before.exp() * (before - after)).sum(dim=-1).clamp(min=0)
-
-
 def _trigger_effect(
     model: LanguageModel,
     place: int,
@@ -154,7 +149,7 @@ def _trigger_effect(
         next=model.token_text(following) if known else None,
         next_before=float(before[following]) if known else None,
         next_after=float(after[following]) if known else None,
-        kl=float(divergence(pair[0], pair[1])),
+        kl=float(divergences(pair[0], pair[1])),
         control=control,
         chances=tuple(
             ProbabilityChange(model.token_text(token), float(before[token]), float(after[token]))

@@ -21,6 +21,7 @@ from ffmem.analyses.effect.record import (
     TaskEffect,
     TextEffect,
 )
+from ffmem.analyses.inputs.next_tokens import divergences
 from ffmem.analyses.statistics import pool_by_key, resample
 from ffmem.corpus.sentences import SentenceSettings, tokenise
 from ffmem.corpus.shards import shards
@@ -212,7 +213,7 @@ def text_effect(
             with edited(model, variant) if variant else nullcontext():
                 after = log_probabilities(model, tokens)[:, :-1]
             lost = own - after.gather(2, target[..., None])[..., 0]
-            kl = (before.exp() * (before - after)).sum(dim=2).clamp(min=0)
+            kl = divergences(before, after)
             gained = (after.argmax(dim=2) == target).double() - right.double()
             parts.append(_row_sums(real, lost, kl, gained))
             del after

@@ -43,6 +43,11 @@ def next_log_probabilities(
     return found
 
 
+def divergences(before: Tensor, after: Tensor) -> Tensor:
+    """KL(before || after) in nats, of log-probabilities along the last dimension."""
+    return (before.exp() * (before - after)).sum(dim=-1).clamp(min=0)
+
+
 @contextmanager
 def edit_each_row(
     layer: FeedForward, edits: Sequence[Edit], columns: Tensor | None
