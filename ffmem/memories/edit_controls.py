@@ -2,7 +2,9 @@
 
 What an edit does is only seen beside what the same edit of another memory does. A control is the
 memory that adds vectors most nearly as long where the edit is, among those that promote other
-tokens. The strongest memory of a layer has no equal, so both lengths are told.
+tokens. The strongest memory of a layer has no equal, so both lengths are told. The causal analysis
+has a rule of its own (`other_memories`), which does not ask what a control promotes: it takes the
+mean over many places, and a choice by tokens would move its verdict.
 """
 
 from __future__ import annotations

@@ -210,7 +210,10 @@ def other_memories(
 ) -> tuple[list[Edit], float]:
     """At each place the other memory of most nearly the same strength |m| ||v||, to be silenced.
 
-    The number is the median of the other's strength over the memory's own.
+    The number is the median of the other's strength over the memory's own. What the other promotes
+    plays no part, unlike in `memories/edit_controls.py`: a mean over many places asks what any
+    memory as strong does to the tokens watched, and leaving out those that promote them too would
+    favour the claim. One text, which a reader looks at alone, has no such mean.
     """
     if not places.prefixes:
         return [], float("nan")
