@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from ffmem import demo
-from ffmem.analyses.analysis import SMALL_SIZES, Sizes
+from ffmem.analyses.analysis import SMALL_SIZES
 from ffmem.analyses.catalogue import ANALYSES, CLAIMS, PREFIX_ANALYSES
 from ffmem.analyses.controls import permuted_model, untrained_model
 from ffmem.analyses.inputs.study_inputs import (
@@ -118,23 +118,25 @@ def judge_table(table: Table, sentences: int) -> Judgement:
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder, "text.txt")
         text.write_text("\n".join(lines(table, sentences)) + "\n")
-        verdicts = judge_model(model_of(table), text, table.seed, Path(folder))
+        study = study_of(model_of(table), text, table.seed, Path(folder, "study"))
+        judged = [name for name in ANALYSES if any(name in claim.analyses for claim in CLAIMS)]
+        verdicts = judge_study(study, judged, Path(folder, "control"))
     tests = [one for one in verdicts if one.finding is None or not one.finding.alone]
     holds = tuple(one.name for one in tests if one.word == "holds")
     outcomes = Counter(one.word for one in tests)
     return Judgement(table, dict(outcomes), holds, time.monotonic() - began)
 
 
-def judge_model(
-    model: LanguageModel, text: Path, seed: int, folder: Path, sizes: Sizes = SMALL_SIZES
-) -> list[Verdict]:
-    """The verdicts on a model, a scan of a text, with the controls of a study."""
+def study_of(model: LanguageModel, text: Path, seed: int, folder: Path) -> StudyInputs:
+    """A model and its scan of a text."""
     settings = ScanSettings(top=25, sample=8, signed=model.gated)
     plan = ScanPlan(Source(str(text)), settings, SentenceSettings())
-    store = run_scan(model, plan, folder / "study")
-    study = StudyInputs(model, store, sizes, plan.source, seed)
-    judged = [name for name in ANALYSES if any(name in claim.analyses for claim in CLAIMS)]
-    control = scanned_control_inputs(study, SCANNED_CONTROLS[0], folder / "control")
+    return StudyInputs(model, run_scan(model, plan, folder), SMALL_SIZES, plan.source, seed)
+
+
+def judge_study(study: StudyInputs, judged: Sequence[str], folder: Path) -> list[Verdict]:
+    """The verdicts that rest on some analyses, beside a study's controls, scanned in `folder`."""
+    control = scanned_control_inputs(study, SCANNED_CONTROLS[0], folder)
     controls: dict[str, list[dict[str, Any]]] = {
         "permuted weights": [measure(control, control_analyses(judged))],
         "random weights": [],

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from benchmarks.random_tables import judge_study
 from ffmem.analyses.analysis import Sizes
-from ffmem.analyses.catalogue import ANALYSES, CLAIMS, PREFIX_ANALYSES
 from ffmem.analyses.controls import untrained_model
-from ffmem.analyses.inputs.study_inputs import (
-    StudyInputs,
-    prefix_control_inputs,
-    scanned_control_inputs,
-)
-from ffmem.analyses.verdicts import Verdict, judge_claims
+from ffmem.analyses.inputs.study_inputs import StudyInputs
+from ffmem.analyses.verdicts import Verdict
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
-from ffmem.store.folder import PREFIX_CONTROLS, SCANNED_CONTROLS
 from tests.analyses.conftest import lines
 
 SIZES = Sizes(sample=80, pattern_keys=8, removal_keys=12, removal_triggers=4, causal_memories=4)
@@ -42,15 +36,7 @@ def verdicts_on_random_weights(kind: str, folder: Path) -> list[Verdict]:
         SentenceSettings(splitter="line", max_tokens=60),
     )
     study = StudyInputs(model, run_scan(model, plan, folder / "study"), SIZES)
-    mine = {name: ANALYSES[name].measure(study) for name in JUDGED}
-    controls: dict[str, list[dict[str, Any]]] = {"permuted weights": [], "random weights": []}
-    scanned = scanned_control_inputs(study, SCANNED_CONTROLS[0], folder / "control")
-    controls["permuted weights"].append({name: ANALYSES[name].measure(scanned) for name in JUDGED})
-    for name in PREFIX_CONTROLS:
-        subject = prefix_control_inputs(study, name)
-        found = {one: ANALYSES[one].measure(subject) for one in PREFIX_ANALYSES}
-        controls[name[: -len("-1")].replace("-", " ")].append(found)
-    return judge_claims(CLAIMS, mine, controls)
+    return judge_study(study, JUDGED, folder / "control")
 
 
 def test_random_weights_hold_no_more_often_than_the_error_rate(tmp_path: Path) -> None:
