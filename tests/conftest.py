@@ -59,7 +59,7 @@ LONG = (
     "explorer/test_mixture_pages.py",
     "explorer/test_page_queue.py",
     "execution/test_expert_guarantees.py",
-    "report/test_untrained_models.py",
+    "analyses/test_untrained_models.py",
     "scan/test_layer_scan.py",
     "execution/test_single_process.py",
     "cli/test_read_only.py",

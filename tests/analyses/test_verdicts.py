@@ -51,7 +51,7 @@ from ffmem.analyses.verdicts import (
     judge_claims,
     tally,
 )
-from tests.report.planted_studies import DIP, FLAT, PLANTED, RISE, Planted, key_patterns
+from tests.analyses.planted_studies import DIP, FLAT, PLANTED, RISE, Planted, key_patterns
 
 NAMES = [one.name for one in CLAIMS]
 BY_NAME = {one.name: one for one in CLAIMS}
