@@ -5,7 +5,6 @@ The messages between the driver of a distributed scan and its workers come first
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -120,7 +119,6 @@ class WorkerReport:
     """A worker's progress: shards it read, and the part that it saved, if any."""
 
     worker: int
-    pid: int
     read: dict[int, ShardCounts]
     part: str | None = None
     serial: int = 0  # of the part among the worker's
@@ -305,7 +303,7 @@ class ScanWorker:
         )
 
     def _report(self, read: dict[int, ShardCounts]) -> WorkerReport:
-        return WorkerReport(self._brief.worker, os.getpid(), read)
+        return WorkerReport(self._brief.worker, read)
 
     def _merge(self, job: Merge) -> Merge:
         one, other = (read_checkpoint(self._brief.folder.part(name)) for name in job.parts)

@@ -15,7 +15,6 @@ from ffmem.cli import main as cli
 from ffmem.errors import CorpusError, ScanError, StoreError
 from ffmem.execution.checkpoint import read_notes
 from ffmem.execution.distributed import Ledger
-from ffmem.execution.executor import LocalExecutor
 from ffmem.execution.run import (
     Cluster,
     ModelChoice,
@@ -29,6 +28,7 @@ from ffmem.models.loading import load
 from ffmem.store.folder import StudyFolder
 from ffmem.store.scan_store import ScanStore
 from tests.execution.faulty_worker import FaultyWorker
+from tests.execution.local_executor import LocalExecutor
 from tests.execution.small_scans import plan_for, same_store, sentences
 from tests.waiting import wait_until
 

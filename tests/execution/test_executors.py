@@ -15,10 +15,10 @@ from ffmem.execution.executor import (
     Cluster,
     Executor,
     JobAnswer,
-    LocalExecutor,
     Resources,
     WorkerFactories,
 )
+from tests.execution.local_executor import LocalExecutor
 from tests.execution.toy_workers import Square, hire
 from tests.waiting import LONGEST
 

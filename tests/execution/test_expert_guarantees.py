@@ -18,7 +18,6 @@ from ffmem.analyses.experts.record import Experts
 from ffmem.analyses.inputs.study_inputs import StudyInputs
 from ffmem.analyses.runner import run_analyses
 from ffmem.analyses.study import Study, open_study
-from ffmem.execution.executor import LocalExecutor
 from ffmem.execution.run import ModelChoice, run_scan, run_scan_by
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
@@ -32,6 +31,7 @@ from ffmem.report.comparison import compare
 from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search.lookup import MemoryIndex
+from tests.execution.local_executor import LocalExecutor
 from tests.execution.small_scans import plan_for, same_store, sentences
 
 KIND = "tiny:deepseek_v3"

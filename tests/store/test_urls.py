@@ -12,12 +12,12 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.execution.executor import LocalExecutor
 from ffmem.execution.run import ModelChoice, run_scan, run_scan_by
 from ffmem.files.disk_cache import fetch_folder
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
+from tests.execution.local_executor import LocalExecutor
 from tests.execution.small_scans import plan_for, same_store, sentences
 
 
