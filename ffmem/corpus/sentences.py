@@ -121,13 +121,6 @@ class Sentences:
         """The text of the first `position` tokens of the sentence in that row."""
         return self.texts[row][: _end(self.ends(row), position)]
 
-    def next_token(self, row: int, position: int) -> str | None:
-        """The text that the token after this prefix adds; None after the last one."""
-        ends = self.ends(row)
-        if position >= len(ends):
-            return None
-        return self.texts[row][_end(ends, position) : _end(ends, position + 1)]
-
 
 def _join_content(parts: Sequence[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
     """The content flags of all parts; within one corpus all parts have them, or none."""
