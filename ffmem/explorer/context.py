@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
@@ -133,3 +133,21 @@ class EmptyIsNone:
 def _none_if_empty(value: object) -> object:
     """None for the empty text; anything else unchanged."""
     return None if value == "" else value
+
+
+PromptText = Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)]
+PromptPosition = Annotated[
+    int | None,
+    Query(
+        description="Tokens read, from 1; negative counts from the end.",
+        ge=-1_000_000,
+        le=1_000_000,
+        json_schema_extra={"not": {"const": 0}},
+    ),
+    EmptyIsNone(),
+]
+PromptToken = Annotated[
+    int | None,
+    Query(ge=0, le=10_000_000, description="Whose logit is explained; none is the likeliest."),
+    EmptyIsNone(),
+]

@@ -14,7 +14,13 @@ from ffmem.analyses.lookup.measure import layer_lookup
 from ffmem.annotations.memory_notes import with_term_notes
 from ffmem.errors import EditError
 from ffmem.explorer.answers import Answer
-from ffmem.explorer.context import LARGEST_NUMBER, LONGEST_TEXT, EmptyIsNone, TheStudy
+from ffmem.explorer.context import (
+    LARGEST_NUMBER,
+    PromptPosition,
+    PromptText,
+    PromptToken,
+    TheStudy,
+)
 from ffmem.explorer.queries.start import prompt_examples
 from ffmem.explorer.templating import page
 from ffmem.memories.edits import EDIT_PATTERN, Edit
@@ -46,22 +52,9 @@ def prompt_page(request: Request, context: TheStudy) -> HTMLResponse:
 @router.get("/api/prompt", tags=["live"], response_model=PromptAnswer)
 async def prompt_data(  # noqa: PLR0913 - one parameter per thing to choose
     context: TheStudy,
-    text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
-    position: Annotated[
-        int | None,
-        Query(
-            description="Tokens read, from 1; negative counts from the end.",
-            ge=-1_000_000,
-            le=1_000_000,
-            json_schema_extra={"not": {"const": 0}},
-        ),
-        EmptyIsNone(),
-    ] = None,
-    token: Annotated[
-        int | None,
-        Query(ge=0, le=10_000_000, description="Whose logit is explained."),
-        EmptyIsNone(),
-    ] = None,
+    text: PromptText,
+    position: PromptPosition = None,
+    token: PromptToken = None,
     word: Annotated[str, Query(max_length=64, description="The same as text.")] = "",
     edit: Annotated[
         list[EditText] | None,
@@ -89,9 +82,9 @@ async def prompt_data(  # noqa: PLR0913 - one parameter per thing to choose
 @router.get("/api/prompt/picture.svg", include_in_schema=False)
 async def prompt_picture(  # noqa: PLR0913 - one parameter per thing to choose
     context: TheStudy,
-    text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
+    text: PromptText,
     layer: Annotated[int, Query(ge=1, le=LARGEST_LAYER)],
-    position: Annotated[int | None, Query(ge=-1_000_000, le=1_000_000), EmptyIsNone()] = None,
+    position: PromptPosition = None,
     edit: Annotated[list[EditText] | None, Query(max_length=MOST_EDITS)] = None,
     chat: bool = False,
 ) -> Response:

@@ -11,7 +11,13 @@ from fastapi.responses import Response
 from ffmem.annotations.memory_notes import with_notes
 from ffmem.corpus.conversations import question_text
 from ffmem.explorer.answers import Answer
-from ffmem.explorer.context import LONGEST_TEXT, EmptyIsNone, StudyContext, TheStudy
+from ffmem.explorer.context import (
+    PromptPosition,
+    PromptText,
+    PromptToken,
+    StudyContext,
+    TheStudy,
+)
 from ffmem.memories.why.answer import why
 from ffmem.memories.why.record import Why
 from ffmem.models.language_model import LanguageModel
@@ -19,31 +25,15 @@ from ffmem.models.language_model import LanguageModel
 PAIRS = 20  # pairs of memory and place that are silenced, and as many random ones
 MOST_PAIRS = 100
 router = APIRouter()
-Text = Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)]
-Position = Annotated[
-    int | None,
-    Query(
-        description="Tokens read, from 1; negative counts from the end.",
-        ge=-1_000_000,
-        le=1_000_000,
-        json_schema_extra={"not": {"const": 0}},
-    ),
-    EmptyIsNone(),
-]
-Token = Annotated[
-    int | None,
-    Query(ge=0, le=10_000_000, description="Whose logit is explained; none is the likeliest."),
-    EmptyIsNone(),
-]
 Chat = Annotated[bool, Query(description="Put the text into the model's chat template.")]
 
 
 @router.get("/api/why", tags=["live"], response_model=Why)
 async def why_data(  # noqa: PLR0913 - one parameter per thing to choose
     context: TheStudy,
-    text: Text,
-    position: Position = None,
-    token: Token = None,
+    text: PromptText,
+    position: PromptPosition = None,
+    token: PromptToken = None,
     chat: Chat = False,
     top: Annotated[int, Query(ge=1, le=MOST_PAIRS, description="Pairs that are silenced.")] = PAIRS,
 ) -> Answer:
@@ -55,9 +45,9 @@ async def why_data(  # noqa: PLR0913 - one parameter per thing to choose
 @router.get("/api/why/graph.svg", include_in_schema=False)
 async def why_graph(
     context: TheStudy,
-    text: Text,
-    position: Position = None,
-    token: Token = None,
+    text: PromptText,
+    position: PromptPosition = None,
+    token: PromptToken = None,
     chat: Chat = False,
 ) -> Response:
     """Which earlier memories wake the strongest ones."""
