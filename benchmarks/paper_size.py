@@ -39,12 +39,11 @@ from ffmem.scan.settings import ScanSettings
 PAPER_TOKENS = 103e6  # of WikiText-103
 
 
-def make_model(tokenizer_folder: str, into: Path, small: bool) -> None:
-    """Write the random model into a folder."""
-    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+def paper_shape(words: int, small: bool, **more: int) -> OPTConfig:
+    """The paper's shape with so many words, or a small one."""
     width = 64 if small else 1024
-    config = OPTConfig(
-        vocab_size=len(tokenizer),
+    return OPTConfig(
+        vocab_size=words,
         hidden_size=width,
         num_hidden_layers=2 if small else 16,
         ffn_dim=4 * width,
@@ -54,7 +53,14 @@ def make_model(tokenizer_folder: str, into: Path, small: bool) -> None:
         activation_function="relu",
         do_layer_norm_before=True,
         _remove_final_layer_norm=True,
+        **more,
     )
+
+
+def make_model(tokenizer_folder: str, into: Path, small: bool) -> None:
+    """Write the random model into a folder."""
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    config = paper_shape(len(tokenizer), small)
     torch.manual_seed(0)
     OPTForCausalLM(config).to(torch.bfloat16).save_pretrained(into)
     tokenizer.save_pretrained(into)

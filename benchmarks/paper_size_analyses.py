@@ -19,8 +19,9 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
+from transformers import OPTForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.paper_size import paper_shape
 from ffmem.analyses.analysis import Sizes
 from ffmem.analyses.inputs.study_inputs import StudyInputs
 from ffmem.analyses.runner import make_result
@@ -51,22 +52,7 @@ def word_tokenizer(text: str, words: int) -> PreTrainedTokenizerFast:
 
 def paper_model(text: str, words: int, small: bool, device: str) -> LanguageModel:
     """The paper's shape, random; bfloat16 on a GPU."""
-    width = 64 if small else 1024
-    config = OPTConfig(
-        vocab_size=words,
-        hidden_size=width,
-        num_hidden_layers=2 if small else 16,
-        ffn_dim=4 * width,
-        num_attention_heads=8,
-        word_embed_proj_dim=width,
-        max_position_embeddings=512,
-        activation_function="relu",
-        do_layer_norm_before=True,
-        _remove_final_layer_norm=True,
-        bos_token_id=0,
-        pad_token_id=1,
-        eos_token_id=0,
-    )
+    config = paper_shape(words, small, bos_token_id=0, pad_token_id=1, eos_token_id=0)
     torch.manual_seed(0)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     with torch.device(device):
