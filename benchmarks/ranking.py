@@ -13,26 +13,29 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.scan import quartiles
-from ffmem.loops.ranking_ends import RankingEnds
+from ffmem.loops.threads import map_in_threads
 from ffmem.memories.projection import (
     CHUNK_BYTES,
     before_embedding,
     strongest,
     sums_of_exponentials,
 )
-from ffmem.memories.value_vectors import BLOCK_TOKENS, BLOCK_VALUES, value_vectors
+from ffmem.memories.value_vectors import (
+    BLOCK_TOKENS,
+    BLOCK_VALUES,
+    ValueEnds,
+    block_ends,
+    value_vectors,
+)
 from ffmem.models.loading import load
 from ffmem.models.unembedding import TokenVectors, VocabularyBand
 
 ENDS = 20
-Ranking = dict[str, Any]
 
 
 def multiply(h: Tensor, rows: Tensor) -> None:
@@ -44,12 +47,16 @@ def multiply(h: Tensor, rows: Tensor) -> None:
 def multiply_blocks(h: Tensor, rows: Tensor) -> None:
     """All scores as a ranking takes them."""
     vectors = TokenVectors((VocabularyBand(rows),))
-    for part in h.split(BLOCK_VALUES):
+
+    @torch.no_grad()
+    def scores_of(part: Tensor) -> None:
         for _ in vectors.score_blocks(part, BLOCK_TOKENS):
             pass
 
+    list(map_in_threads(scores_of, h.split(BLOCK_VALUES)))
 
-def rank(h: Tensor, rows: Tensor) -> Ranking:
+
+def rank(h: Tensor, rows: Tensor) -> ValueEnds:
     """Both ends of the ranking of every value, and the probabilities of their first tokens."""
     parts = []
     for part in h.split(CHUNK_BYTES // (4 * len(rows))):
@@ -57,25 +64,19 @@ def rank(h: Tensor, rows: Tensor) -> Ranking:
         high, promoted = strongest(scores, ENDS)
         low, suppressed = strongest(scores, ENDS, -1)
         up, down = sums_of_exponentials(scores, high[:, 0], -low[:, 0])
-        parts.append((promoted, suppressed, high, 1 / up, 1 / down))
-    return of_parts([tuple(one.numpy() for one in part) for part in parts])
+        parts.append(ValueEnds(promoted, high, 1 / up, suppressed, -low, 1 / down))
+    return ValueEnds.join(parts)
 
 
-def rank_blocks(h: Tensor, rows: Tensor) -> Ranking:
+def rank_blocks(h: Tensor, rows: Tensor) -> ValueEnds:
     """The same as ffmem does it."""
-    vectors, parts = TokenVectors((VocabularyBand(rows),)), []
-    for part in h.split(BLOCK_VALUES):
-        ends = RankingEnds(len(part), ENDS)
-        for scores in vectors.score_blocks(part, BLOCK_TOKENS):
-            ends.add(scores)
-        parts.append((ends.promoted, ends.suppressed, ends.high, *(1 / ends.sums.T)))
-    return of_parts(parts)
+    vectors = TokenVectors((VocabularyBand(rows),))
 
+    @torch.no_grad()
+    def rank_some(part: Tensor) -> ValueEnds:
+        return block_ends(part, vectors, ENDS)
 
-def of_parts(parts: list[tuple[Any, ...]]) -> Ranking:
-    """Rankings of several groups of values as one."""
-    names = ("promoted", "suppressed", "high", "probability", "suppressed probability")
-    return dict(zip(names, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+    return ValueEnds.join(list(map_in_threads(rank_some, h.split(BLOCK_VALUES))))
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -132,13 +133,14 @@ def first_layer(name: str) -> tuple[Tensor, Tensor]:
     return before_embedding(model, value_vectors(model.layers[0])), band.rows
 
 
-def compare(one: Ranking, other: Ranking) -> None:
+def compare(one: ValueEnds, other: ValueEnds) -> None:
     """Print how two rankings of the same values differ."""
     for name in ("promoted", "suppressed"):
-        differ = int((one[name] != other[name]).sum())
-        print(f"{name}: {differ:,} of {one[name].size:,} places have another token")
-    for name in ("high", "probability", "suppressed probability"):
-        print(f"{name}: differs by {np.abs(one[name] - other[name]).max():.1e} at most")
+        differ = int((getattr(one, name) != getattr(other, name)).sum())
+        print(f"{name}: {differ:,} of {one.promoted.numel():,} places have another token")
+    for name in ("promoted_logits", "probability", "suppressed_probability"):
+        most = (getattr(one, name) - getattr(other, name)).abs().max()
+        print(f"{name}: differs by {most:.1e} at most")
 
 
 if __name__ == "__main__":

@@ -6,16 +6,14 @@ whole vocabulary are never held, and hardly anything is sorted.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ffmem.loops.compilation import compile_loop, compile_sum
 
-GROUP = 64  # tokens of consecutive ids whose extremes are looked at first
+GROUPS = 128  # of a block's tokens, whose extremes are looked at first
 PLUS, MINUS, NONE = np.float32(1), np.float32(-1), np.float32(0)
 LOG2_E, HALF, LEAST = np.float32(1.4426950408889634), np.float32(0.5), np.float32(-126)
 ONE, EXPONENT, BIAS = np.float32(1), np.int32(23), np.int32(127)
@@ -40,19 +38,8 @@ class RankingEnds:
 
     def add(self, scores: Tensor) -> None:
         """Read the scores [row, token] of the next tokens, in float32."""
-        threads = min(torch.get_num_threads(), len(scores))
-        edges = np.linspace(0, len(scores), threads + 1).astype(int).tolist()
-        parts = [slice(*edge) for edge in zip(edges, edges[1:], strict=False)]
-        numbers, state = scores.numpy(), (self.high, self.promoted, self.low, self.suppressed)
-
-        def read(part: slice) -> None:
-            _add(numbers[part], self.seen, *(one[part] for one in state), self.sums[part])
-
-        if threads == 1:
-            read(parts[0])
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(read, parts))
+        state = (self.high, self.promoted, self.low, self.suppressed, self.sums)
+        _add(scores.numpy(), self.seen, *state)
         self.seen += scores.shape[1]
 
 
@@ -61,7 +48,7 @@ def _add(  # noqa: PLR0913 - a compiled loop takes arrays, not objects
     scores: Any, seen: Any, high: Any, promoted: Any, low: Any, suppressed: Any, sums: Any
 ) -> None:
     """Bring rankings up to date with the scores [row, token] of tokens from `seen` on."""
-    groups = (scores.shape[1] + GROUP - 1) // GROUP
+    groups = min(GROUPS, scores.shape[1])
     largest, least = np.empty(groups, np.float32), np.empty(groups, np.float32)
     for row in range(len(scores)):
         line = scores[row]
@@ -77,17 +64,15 @@ def _add(  # noqa: PLR0913 - a compiled loop takes arrays, not objects
 
 @compile_sum
 def _extremes(line: Any, largest: Any, least: Any) -> None:
-    """The largest and the least score of every group."""
-    whole = len(line) // GROUP
-    for group in range(whole):
-        high = low = line[group * GROUP]
-        for token in range(GROUP):
-            score = line[group * GROUP + token]
-            high, low = max(high, score), min(low, score)
-        largest[group], least[group] = high, low
-    if whole < len(largest):
-        rest = line[whole * GROUP :]
-        largest[whole], least[whole] = rest.max(), rest.min()
+    """The largest and the least score of every group; group g has the tokens g, g + GROUPS ..."""
+    groups = len(largest)
+    largest[:] = line[:groups]
+    least[:] = line[:groups]
+    for first in range(groups, len(line), groups):
+        part = line[first : first + groups]
+        for group in range(len(part)):
+            largest[group] = max(largest[group], part[group])
+            least[group] = min(least[group], part[group])
 
 
 @compile_loop
@@ -109,22 +94,23 @@ def _select(  # noqa: PLR0913
         least = best[last]
     for group in range(len(extremes)):
         if sign * extremes[group] >= least:
-            first = group * GROUP
-            for token in range(first, min(first + GROUP, len(line))):
+            for token in range(group, len(line), len(extremes)):
                 if sign * line[token] >= least:
                     _enter(sign * line[token], seen + token, best, tokens)
 
 
 @compile_loop
 def _enter(score: Any, token: Any, best: Any, tokens: Any) -> None:
-    """Put a score among the best, behind its equals, if it belongs there; the last drops out."""
-    place = len(best) - 1
-    if not score > best[place]:
-        return
-    while place > 0 and score > best[place - 1]:
-        best[place], tokens[place] = best[place - 1], tokens[place - 1]
+    """Put a score among the best, behind its equals of lower id, if it belongs there."""
+    place = len(best)
+    while place > 0 and (
+        score > best[place - 1] or (score == best[place - 1] and token < tokens[place - 1])
+    ):
         place -= 1
-    best[place], tokens[place] = score, token
+    for other in range(len(best) - 1, place, -1):
+        best[other], tokens[other] = best[other - 1], tokens[other - 1]
+    if place < len(best):
+        best[place], tokens[place] = score, token
 
 
 @compile_sum

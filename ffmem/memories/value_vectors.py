@@ -14,6 +14,7 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.errors import AddressError, ModelError, shorten
 from ffmem.files.disk_cache import address_of, find, keep
+from ffmem.loops.threads import map_in_threads
 from ffmem.memories.projection import (
     PAPER_LENS,
     Lens,
@@ -29,12 +30,12 @@ from ffmem.memories.projection import (
 )
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel, check_model
-from ffmem.models.unembedding import LinearNorm, linear_norm
+from ffmem.models.unembedding import LinearNorm, TokenVectors, linear_norm
 from ffmem.version import VERSION
 
 ENDS_FILE = "ends.safetensors"
-BLOCK_VALUES, BLOCK_TOKENS = 512, 4096  # whose scores are made at once, on a CPU
-WAY = 4  # raised when the ends of a ranking are found in another way
+BLOCK_VALUES, BLOCK_TOKENS = 256, 4096  # whose scores are made at once, on a CPU
+WAY = 5  # raised when the ends of a ranking are found in another way
 
 
 @torch.no_grad()
@@ -181,25 +182,35 @@ def _rank_in_blocks(
     model: LanguageModel, values: Tensor, k: int, lens: Lens
 ) -> Iterator[ValueEnds]:
     """The same on a CPU where logits are linear, from blocks of scores that stay in its cache."""
-    from ffmem.loops.ranking_ends import RankingEnds  # here: numba is slow to import
-
     head = model.on_device(lens.embed).head
     vectors = head.vectors(lens.embed).first(model.vocab_size)
-    for some in values.split(BLOCK_VALUES):
-        ends = RankingEnds(len(some), min(k, len(vectors)))
+    size = min(BLOCK_VALUES, -(-len(values) // torch.get_num_threads()))
+
+    @torch.no_grad()  # which every thread has to say
+    def rank(some: Tensor) -> ValueEnds:
         pieces = before_embedding(model, some, lens)
         check_width(model, pieces, vectors)
-        for scores in vectors.score_blocks(pieces, BLOCK_TOKENS):
-            ends.add(scores)
-        certain, certain_low = torch.from_numpy(1 / ends.sums).float().T
-        yield ValueEnds(
-            torch.from_numpy(ends.promoted),
-            torch.from_numpy(ends.high),
-            certain,
-            torch.from_numpy(ends.suppressed),
-            torch.from_numpy(-ends.low),
-            certain_low,
-        )
+        return block_ends(pieces, vectors, k)
+
+    yield from map_in_threads(rank, values.split(size))
+
+
+def block_ends(pieces: Tensor, vectors: TokenVectors, k: int) -> ValueEnds:
+    """Both ends of the inner products of pieces [value, width] with the vectors, on a CPU."""
+    from ffmem.loops.ranking_ends import RankingEnds  # here: numba is slow to import
+
+    ends = RankingEnds(len(pieces), min(k, len(vectors)))
+    for scores in vectors.score_blocks(pieces, BLOCK_TOKENS):
+        ends.add(scores)
+    certain, certain_low = torch.from_numpy(1 / ends.sums).float().T
+    return ValueEnds(
+        torch.from_numpy(ends.promoted),
+        torch.from_numpy(ends.high),
+        certain,
+        torch.from_numpy(ends.suppressed),
+        torch.from_numpy(-ends.low),
+        certain_low,
+    )
 
 
 def _ends(model: LanguageModel, values: Tensor, scores: Tensor, k: int, lens: Lens) -> ValueEnds:

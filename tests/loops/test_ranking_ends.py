@@ -66,16 +66,19 @@ def test_sums_of_exponentials_are_exact_whatever_the_scores_are(size: float) -> 
         np.testing.assert_allclose(np.log(sums) + top[:, 0], exact, rtol=1e-6, atol=1e-6)
 
 
-def test_threads_share_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    scores, found = torch.randn(5, 300), []
-    for threads in (1, 3, 8):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        ends = RankingEnds(5, 4)
-        ends.add(scores)
-        found.append(ends)
-    for other in found[1:]:
-        for name in ("high", "low", "promoted", "suppressed", "sums"):
-            assert np.array_equal(getattr(found[0], name), getattr(other, name))
+@pytest.mark.parametrize("threads", [1, 3, 8])
+def test_threads_share_the_values(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order, and torch has the threads afterwards that it had before."""
+    model, before = load("tiny:llama", device="cpu"), torch.get_num_threads()
+    layer = model.layers[1]
+    monkeypatch.setattr(value_vectors, "BLOCK_VALUES", 5)
+    try:
+        torch.set_num_threads(threads)
+        found = value_ends(model, layer, 20)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    compare(found, logits(model, value_vectors.value_vectors(layer), "direction", Lens()))
 
 
 @torch.no_grad()
