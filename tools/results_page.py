@@ -196,8 +196,8 @@ def verdict_text(before: str, now: str, has_all_controls: bool) -> str:
 
 
 def changes_table(studies: dict[str, Row]) -> str:
-    """Every verdict that the present rules change, with their reason."""
-    lines: dict[tuple[str, str, str, str], list[str]] = {}
+    """Every verdict that the present rules change, by reason."""
+    lines: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for name, title in COLUMNS.items():
         again = judge_again(studies, name)
         for one in studies[name]["verdicts"]:
@@ -205,12 +205,19 @@ def changes_table(studies: dict[str, Row]) -> str:
             if before != now:
                 if now == "holds":
                     reason = reason or "more than in the controls by a difference"
-                lines.setdefault((one["says"], before, now, reason), []).append(title)
+                claims = lines.setdefault((reason, before, now), {})
+                claims.setdefault(one["says"], []).append(title)
     rows = (
-        [says, ", ".join(titles), short(before), short(now), reason]
-        for (says, before, now, reason), titles in lines.items()
+        [reason, f"{short(before)} → {short(now)}", " ".join(map(with_models, claims.items()))]
+        for (reason, before, now), claims in lines.items()
     )
-    return table(("claim", "models", "rules of 5b28f85", "present rules", "because"), rows)
+    return table(("because", "verdict", "claims (models)"), rows)
+
+
+def with_models(claim: tuple[str, list[str]]) -> str:
+    """A claim's sentence with the models whose verdict changes."""
+    says, titles = claim
+    return f"{says.removesuffix('.')} ({', '.join(titles)})."
 
 
 def claims_table(studies: dict[str, Row], analyses: tuple[str, ...]) -> str:
