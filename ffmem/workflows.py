@@ -71,11 +71,10 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     `model` is a name, as for `load`, or a LanguageModel. `texts` is a file, folder, glob, URL or
     dataset id; a list of strings, each a document; or a `datasets.Dataset`, of which `column` is
     read. `top` triggers are kept per memory, and a random `sample` of all that fire it. `splitter`
-    says how documents become sentences: rule, line, none, or paragraph for
-    text with hard line breaks. With `chat` a document is a conversation, a list of messages such as
-    {"role": "user", "content": "..."}, read in the tokenizer's chat template, whose own tokens are
-    not triggers. `layers` count from 1 and the `experts` of every mixture layer from 0; None means
-    all, and shared experts are always among them.
+    is rule, line, none, or paragraph for text with hard line breaks. With `chat` a document is a
+    conversation, a list of messages such as {"role": "user", "content": "..."}. `layers` count from
+    1 and the `experts` of every mixture layer from 0; None means all, and shared experts are always
+    among them.
     `device` is for a model given by its name. When the text is read the scan is whole; after that
     the tokens that every value promotes are ranked, unless `values` is false. The same call opens a
     finished scan and resumes one that was stopped; a folder with another scan is refused. A list of

@@ -30,8 +30,8 @@ def page() -> str:
     context = click.Context(ffmem, info_name="ffmem", **ffmem.context_settings)
     every = list(contexts(context, ffmem))
     counts = Counter(one for inner in every for one in options(inner))
-    names = Counter(name for (name, _), count in counts.items() if count > 1)
-    shared = {one for one, count in counts.items() if count > 1 and names[one[0]] == 1}
+    commonest = dict(name_and_help for name_and_help, _ in reversed(counts.most_common()))
+    shared = {one for one, count in counts.items() if count > 1 and commonest[one[0]] == one[1]}
     parts = [HEAD, *(section(inner, shared) for inner in every)]
     formatter = click.HelpFormatter(width=WIDTH)
     formatter.write_dl(sorted(shared))

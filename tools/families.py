@@ -14,7 +14,7 @@ import resource
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
@@ -135,32 +135,41 @@ def answer(kind: str, answers: SimpleQueue[Result]) -> None:
 def page(results: Sequence[Result]) -> str:
     """docs/reference/families.md."""
     counts = Counter(result.verdict for result in results)
-    passed = counts[BY_ROW] + counts[BY_STRUCTURE]
-    summary = "\n".join(f"| {verdict} | {counts[verdict]} |" for verdict in VERDICTS)
-    rows = "\n".join(map(row, sorted(results, key=lambda result: result.kind)))
+    errors = [one.error for one in results if one.verdict in (BY_ROW, BY_STRUCTURE)]
     return TEXT.format(
         version=transformers.__version__,
         types=len(results),
-        passed=passed,
-        summary=summary,
-        refused=bullets(results),
+        passed=len(errors),
+        largest=f"{max(error or 0 for error in errors):.0e}",
+        by_row=counts[BY_ROW],
+        by_structure=counts[BY_STRUCTURE],
+        refused=counts[REFUSED],
+        not_built=counts[NOT_BUILT],
         gradient=sum("gradient" in result.why for result in results),
         linear=sum("linear" in result.why for result in results),
-        rows=rows,
+        rows="\n".join(rows(results)),
     )
 
 
+def rows(results: Sequence[Result]) -> Iterator[str]:
+    """The lines of the table: types of the same verdict, form and reading are one."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for one in results:
+        groups.setdefault((one.verdict, one.note, one.why), []).append(one.kind)
+
+    def order(group: tuple[str, str, str]) -> tuple[int, int, str, str]:
+        verdict, note, why = group
+        return VERDICTS.index(verdict), -len(groups[group]), note, why
+
+    for group in sorted(groups, key=order):
+        kinds = ", ".join(f"`{kind}`" for kind in sorted(groups[group]))
+        yield f"| {' | '.join(group)} | {kinds} |"
+
+
 def row(result: Result) -> str:
-    """One line of the table."""
+    """One type, as it is measured."""
     error = "" if result.error is None else f"{result.error:.0e}" if result.error else "0"
-    return f"| `{result.kind}` | {result.verdict} | {result.note} | {error} | {result.why} |"
-
-
-def bullets(results: Sequence[Result]) -> str:
-    """Reasons for refusals, the commonest first and equals by name."""
-    reasons = Counter(result.note for result in results if result.verdict == REFUSED)
-    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
-    return "\n".join(f"| {note} | {count} |" for note, count in ordered)
+    return f"{result.kind}: {result.verdict}, {result.note} {error} {result.why}"
 
 
 TEXT = """# Model types
@@ -170,40 +179,22 @@ Written by `python -m tools.families`; do not edit by hand.
 Of the {types} causal language model types that transformers {version} knows or ffmem adds
 (`fairseq_lm`, see [Convert a fairseq model](../how-to/convert-from-fairseq.md)),
 **{passed} pass**: ffmem reads their feed-forward layers as memories (MLP neurons). For each type,
-ffmem builds a toy, mostly of 30,000 to 100,000 random parameters, and runs it on nine tokens. The
-type passes if five equations hold, each with a relative error of at most 1e-4 in float32:
+ffmem builds a toy of random parameters and runs it on nine tokens. The type passes if the five
+[identities](../concepts/memories.md#the-identities) hold, each with a relative error of at most
+1e-4 in float32; the largest error of all that pass is {largest}. [`ffmem why`](../how-to/why.md)
+explains a token by the gradient in {gradient} types, by the linear reading in {linear}.
 
-1. coefficients x values + bias = the layer's output
-2. activation of the keys' scores = coefficients
-3. r + y = o (residual + feed-forward output = block output)
-4. the last o through the head = the logits
-5. a later token changes nothing before it
-
-The column *error* of the table below is the largest of the five errors. The column *why* has the
-methods with which [`ffmem why`](../how-to/why.md) explains a token: the gradient in {gradient}
-types, the linear reading in {linear}.
-
-| verdict | types |
-|---|---|
-{summary}
-
-*By row*: `ffmem/models/families.py` lists where keys and values are. *By structure*: there is no
-row, and ffmem found keys and values by running the toy. *Refused*: the toy runs, but ffmem cannot
-read its feed-forward layers and says so instead of guessing. *Cannot be built small*: the toy could
-not be built or run, so the type is untested.
+- *Passes by row* ({by_row}): `ffmem/models/families.py` lists where keys and values are.
+- *Passes by structure* ({by_structure}): ffmem found keys and values by running the toy.
+- *Refused* ({refused}): the toy runs, but ffmem cannot read its feed-forward layers and says so.
+- *Cannot be built small* ({not_built}): the toy could not be built or run; the type is untested.
 
 A toy that passes shows that ffmem reads the architecture's code, not every checkpoint: the
 equations are checked again when a checkpoint is loaded, and it is refused if one fails. For the
 form in which weights are stored, see [adapters and quantised weights](../how-to/wrap-a-model.md).
 
-| why refused | types |
-|---|---|
-{refused}
-
-## Every type
-
-| type | verdict | form, activation; or why not | error | why |
-|---|---|---|---|---|
+| verdict | form, activation; or why not | `ffmem why` by | types |
+|---|---|---|---|
 {rows}
 """
 

@@ -6,6 +6,7 @@ python -m tools.python_page
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +45,7 @@ GROUPS = {  # every public name once, in the order of use
 }
 
 
+BUILT_BY_USERS = {"Address", "Edit"}
 INTERNAL = set(  # methods that ffmem's own folders call on a model
     ["places_of", "memories_of", "check_tokens", "check_tokenizer", "on_device", "text_behind"]
 )
@@ -96,8 +98,13 @@ def arguments(function: Any) -> str:
 
 
 def call(name: str, value: Any) -> str:
-    """The signature, on a line for each parameter where one line is too short."""
+    """The signature, on a line for each parameter where one line is too short.
+
+    Of a class that ffmem builds, only what its objects hold.
+    """
     signature = inspect.signature(value)
+    if inspect.isclass(value) and name not in BUILT_BY_USERS:
+        return textwrap.fill(f"{name}({', '.join(signature.parameters)})", WIDTH)
     parts: list[str] = []
     for one in signature.parameters.values():
         if one.kind is one.KEYWORD_ONLY and "*" not in parts:

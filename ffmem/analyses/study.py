@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 class Study:
     """A scan and its results; each part is read when it is first used.
 
-    Returned by `run_scan`, `run_study` or `open_study`. `memory("L3.7")` is one memory's page,
-    `memories()` a data frame of all and `triggers(layer=3)` one of triggers; `names` are the
-    analyses that have a result, `result(name)` is one of them, `chart(figure)` and `frame(figure)`
-    are its figures and their numbers; `verdicts` are the paper's claims with their outcomes.
+    Returned by `run_scan`, `run_study` or `open_study`.
     """
 
     def __init__(self, store: ScanStore) -> None:

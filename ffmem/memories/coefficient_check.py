@@ -52,8 +52,8 @@ def check_coefficients(
 
     `tensor` is [position, memory] or [batch, position, memory] of layer `layer`, which counts from
     1, on `text`: the same prompt, or better the same token ids, because libraries differ in
-    whether they put a BOS in front. The model runs once; what counts is whether tensor x values +
-    bias is the layer's output.
+    whether they put a BOS in front. What counts is whether tensor x values + bias is the layer's
+    output.
     """
     check_model(model)
     chosen = model.layer(whole_number(layer, "layer", ModelError))

@@ -123,8 +123,7 @@ def logits(
     something that is added to it, such as a value or a layer's output. The logits are float32, for
     the tokens that the tokenizer knows. `size` [..., 1] is what the final norm divided the residual
     of the same place by; only the `frozen` lens needs it. All logits are in memory at once: for
-    many vectors use `top_tokens`, `token_ranks` or `token_probabilities`, which work in chunks.
-    Vectors may be on any device; the logits are on the head's.
+    many vectors use `top_tokens`, which works in chunks.
     """
     _check_vectors(model, h, kind)
     head = model.head

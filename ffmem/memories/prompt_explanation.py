@@ -27,9 +27,8 @@ MEMORY_TOKENS = 5  # of a strong memory that are named
 class PromptExplanation:
     """What a model predicts at one place of a text, and each layer's step towards it.
 
-    `position` tokens have been read, `distribution` [token] is over the next one, `steps` has the
-    top token of residual, feed-forward layer and output in each layer (a logit lens), with the
-    strongest memories. A notebook shows it as a table.
+    `distribution` [token] is over the next token; `steps` has the top token of residual,
+    feed-forward layer and output in each layer (a logit lens), with the strongest memories.
     """
 
     position: int

@@ -48,9 +48,7 @@ OF_MIXTURES = {"router_weights": "w"}  # what dense layers do not have
 class LayerRecord:
     """Activations of one layer that `record` kept: [batch, position, ...], or [batch, ...] with at.
 
-    Each has a name and the paper's letter: `coefficients` m (the activations of the neurons),
-    `residual` r, `ffn_output` y, `block_output` o, `block_input` h, `key_input` x,
-    `pre_activation` a. `kinds` lists those that were recorded.
+    Each has a name and the paper's letter; `kinds` lists those that were recorded.
     """
 
     layer: FeedForward

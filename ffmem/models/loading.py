@@ -57,9 +57,8 @@ def load(
     GGUF file, or a hub id. `device="auto"` uses a GPU if there is one; `"all"` spreads the layers
     over all GPUs, for a model that is larger than one. `dtype="auto"` is the checkpoint's own type
     on a GPU and float32 on a CPU, where 16 bits are slow and inexact.
-    Pickled weights are read as plain tensors only; code inside a checkpoint runs only with
-    `trust_remote_code`. `patch` is a folder that `ffmem patch` wrote; it is applied to the loaded
-    weights, and refused if it was made for others.
+    Code inside a checkpoint runs only with `trust_remote_code`. `patch` is a folder that
+    `ffmem patch` wrote; it is applied to the loaded weights, and refused if it was made for others.
     """
     if not isinstance(name, str | PathLike):
         raise ModelError(

@@ -45,11 +45,9 @@ def wrap(
     The model is not changed, and a model in training mode stays in it; ffmem's own passes run
     without dropout. An unknown architecture is recognised by its structure; one that fails an
     identity is refused with a ModelError. Of a PEFT model the model inside is used, with its
-    adapters; of a compiled model the original. Keys and values of layers that are quantised
-    (bitsandbytes, torchao, GPTQ ...) or have adapters are read through the layer, so that they are
-    those of the model that runs; a layer whose quantised arithmetic is too far from linear is
-    refused. Only an output or input embedding of that kind is copied, once. `name` is the model's
-    name in messages and results.
+    adapters; of a compiled model the original. Keys and values of layers that are quantised or
+    have adapters are those of the model that runs; a layer whose quantised arithmetic is too far
+    from linear is refused. `name` is the model's name in messages and results.
     """
     if not isinstance(model, torch.nn.Module):
         raise ModelError(

@@ -98,9 +98,8 @@ def import_sheets(
 ) -> None:
     r"""Import filled sheets (files, or folders of them): all of them or none.
 
-    Sheets of keys and sheets of cases may be mixed. A sheet that was changed since its last import
-    is saved as a new answer, and the old answer is kept; importing the same sheet again changes
-    nothing.
+    Sheets of keys and sheets of cases may be mixed. A sheet that was changed since its last
+    import is saved as a new answer, and the old one is kept.
 
     \b
     Example:

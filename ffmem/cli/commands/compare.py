@@ -70,9 +70,8 @@ def compare(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     r"""Compare two or more studies: models, checkpoints, corpora, controls.
 
-    Prints the same claims with the numbers of each study and marks those that come out differently;
-    with -o it also draws the same figures on the same scales, in one page that opens offline. With
-    --memories two scans are compared memory by memory: for checkpoints of one
+    Prints the same claims with the numbers of each study and marks those that come out
+    differently. With --memories two scans are compared memory by memory: for checkpoints of one
     model, which triggers, values and fire rates changed; for different models, which memories are
     triggered by the same places of the text (--match), with shuffled triggers as a control.
 

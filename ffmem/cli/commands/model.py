@@ -264,8 +264,7 @@ def weights(  # noqa: PLR0913 - one parameter per option
 
     Reports norms of key, gate and value, their cosines and the resulting class (strengthening,
     weakening, conditional ...), moments of the value's logits, candidates for entropy and
-    token-frequency neurons, and duplicates; mismatched pairs are the control. With -o:
-    weights.parquet, weights.csv and weights.json in analyses/, and the figures. For a study use
+    token-frequency neurons, and duplicates; mismatched pairs are the control. For a study use
     `ffmem analyse DIR --only weights`; `ffmem search` then sorts and filters by the columns.
 
     \b

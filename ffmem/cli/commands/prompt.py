@@ -100,18 +100,15 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     r"""Show what MODEL predicts after TEXT, and which memories (MLP neurons) contribute to it.
 
     The logit of the likeliest token is split into what every part of the model adds (direct logit
-    attribution): for a memory, its coefficient times its value. The parts sum to the logit, and
-    both numbers are printed. With --set the prediction is also shown under the edit (ablation).
+    attribution): for a memory, its coefficient times its value. With --set the prediction is also
+    shown under the edit (ablation).
 
-    With --layers a table has a row per layer: the top token of what enters the feed-forward layer
-    (residual), of what the layer adds, and of their sum (output), each read through the head (logit
-    lens); which of them determined the output's token (the residual, the layer, both agree, or
-    composition: neither had it first); how many memories are active; and those that add the longest
-    vectors.
+    With --layers a table has a row per layer: the top token (logit lens) of what enters the
+    feed-forward layer, of what it adds, and of their sum; which of them determined the output's
+    token; how many memories are active; and those that add the longest vectors.
 
-    With --picture one layer is drawn as in the paper's first figure: what was read, some keys with
-    their coefficients (those that add most, a weak one, a silent one), what their values promote,
-    the sum and the next word. With --study each key says what fires it.
+    With --picture one layer is drawn as in the paper's first figure; with --study each key says
+    what fires it.
 
     \b
     Examples:

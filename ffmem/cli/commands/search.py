@@ -75,8 +75,7 @@ def search(  # noqa: PLR0913 - one parameter per option
 
     Lists the values that promote the token (direct logit effect), and the keys whose triggers end
     in it: those in which it is clear, if there are any. --words and --meaning look at the 25
-    strongest triggers of every memory: for the words themselves, or also for words that occur in
-    the same contexts in the scanned text. --where and --sort take what a scan counts (fires,
+    strongest triggers of every memory. --where and --sort take what a scan counts (fires,
     fire_rate, positive, mean, largest, probability, layer, sign, expert), agreement after `ffmem
     analyse FOLDER --only values`, and every column of the weights after `--only weights`. --save
     writes the addresses to a file for `--set @FILE`.

@@ -76,8 +76,7 @@ def contrast(  # noqa: PLR0913 - one parameter per option
     r"""Find the memories that fire on the corpus of one scan and not on those of others.
 
     FOLDERS are scans of one model over different corpora: languages, code and prose, safe and
-    unsafe text. The model reads the text again and counts in each document how often a memory
-    fires, above the threshold that all pages use. Prints log odds of firing with intervals; the
+    unsafe text. The model reads the text again. Prints log odds of firing with intervals; the
     control deals the documents out to the corpora at random. `ffmem effect` with the saved set
     measures what silencing it does.
 
@@ -251,8 +250,7 @@ def effect(  # noqa: PLR0913 - one parameter per option
 
     Prints the change of the loss and of top-1, and KL, per token, and of the answers to tasks; as
     a control the same for random sets of as many memories of the same layers with nearly the same
-    fire rate. A set is a text file of addresses,
-    one per line, written by hand, by `ffmem search --save` or by `ffmem contrast --save`.
+    fire rate. A set is a text file of addresses, one per line.
 
     \b
     Example:
@@ -342,10 +340,8 @@ def patch(
 ) -> None:
     r"""Save edits of MODEL's memories as a patch of its weights.
 
-    Writes patch.safetensors (the old and the new values of the memories) and patch.json (the
-    weights that it is for). `ffmem.load(MODEL, patch=DIR)` applies it; `ffmem.remove_patch`
-    restores exactly the original weights. Holding a memory at a number other than 0 needs a layer
-    with a bias.
+    `ffmem.load(MODEL, patch=DIR)` applies it; `ffmem.remove_patch` restores exactly the original
+    weights. Holding a memory at a number other than 0 needs a layer with a bias.
 
     \b
     Example:

@@ -81,9 +81,8 @@ def show(  # noqa: PLR0913 - one parameter per option
     are those that its output weights promote (logit lens).
 
     The last token read is underlined, the next token is in [brackets]; ×6 stands for six triggers
-    in a row with this prefix. With --saliency each token is removed in turn: the redder its
-    background, the more the coefficient falls without it. --key lists the tokens whose embedding is
-    nearest to the key, from the weights alone.
+    in a row with this prefix. With --saliency the redder a token's background, the more the
+    coefficient falls without it.
 
     \b
     Examples:

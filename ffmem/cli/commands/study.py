@@ -109,11 +109,10 @@ def study(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     r"""Study MODEL on CORPUS: scan, every analysis of the paper, figures and a report.
 
-    Ends with a table of the paper's claims and whether they hold for this model, more than for the
-    same model without what it has learned, and the path of report.html; for a checkpoint of the
-    paper's own shape also with the values that the paper names. Results that exist for the same
-    settings are reused, so the same command resumes a study that was stopped; those of other
-    settings are replaced only with --again. `ffmem study demo` needs no corpus.
+    Ends with the paper's claims and whether they hold for this model, more than for the same model
+    without what it has learned, and the path of report.html. The same command resumes a study that
+    was stopped; results of other settings are replaced only with --again. `ffmem study demo` needs
+    no corpus.
 
     \b
     Examples:
@@ -322,10 +321,9 @@ def analyse(  # noqa: PLR0913 - one parameter per option
     r"""Answer the paper's questions about the scan in FOLDER.
 
     Prints the claims that the study's own results decide, with their numbers. Writes
-    FOLDER/analyses/NAME.json and FOLDER/figures/: each figure as a page, SVG, PNG and its
-    numbers as CSV and JSON. A result that exists for the same settings is reused; one of other
-    settings is replaced only with --again. Without --valid the prefixes that analyses read
-    come from the scanned text itself.
+    FOLDER/analyses/NAME.json and FOLDER/figures/. A result that exists for the same settings is
+    reused; one of other settings is replaced only with --again. Without --valid the prefixes that
+    analyses read come from the scanned text itself.
 
     \b
     Example:

@@ -23,8 +23,7 @@ def verify(folder: Path) -> None:
     r"""Check every file of the scan in FOLDER, and of its search index, against its digest.
 
     Prints a line for each file that is damaged or missing, with what to do, and exits with code 2
-    if there is one. Results, figures and reports are made from the scan and have no digests. FOLDER
-    may be a URL.
+    if there is one. FOLDER may be a URL.
 
     \b
     Example:

@@ -103,9 +103,8 @@ def why(  # noqa: PLR0913 - one parameter per option
 
     Two passes predict what every memory adds to the token's logit at every place, through later
     layers too (gradient x coefficient, attribution patching). The strongest pairs of memory and
-    place are then silenced one by one (ablation), and their true effects are printed beside
-    the predicted and the direct ones, with the correlation for this very text: how far to believe
-    the rest.
+    place are then silenced one by one (ablation); their true effects are printed beside the
+    predicted and the direct ones, with the correlation for this text.
 
     \b
     Examples:
