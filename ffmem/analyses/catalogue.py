@@ -129,9 +129,16 @@ def measurements(study: Study, looks: Mapping[str, ClaimLook]) -> dict[str, Meas
         if one.analysis in study.names:
             first = measurement(study, one.analysis)
             look = looks.get(one.name)
-            again = look and replace(first, amount=look.amount, seconds=look.seconds)
-            found[one.name] = again or first
+            found[one.name] = first if look is None else _after_look(first, look)
     return found
+
+
+def _after_look(first: Measurement, look: ClaimLook) -> Measurement:
+    """How much a later look measured, and whether that was all that the text has."""
+    later = replace(first, amount=look.amount, seconds=look.seconds)
+    if look.prefixes is None or look.prefixes >= look.amount:
+        return later
+    return replace(later, most=look.prefixes)
 
 
 def measurement(study: Study, name: str) -> Measurement:

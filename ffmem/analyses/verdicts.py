@@ -194,6 +194,15 @@ class ControlEffect:
     passes: bool  # most of them lie above the bars
 
 
+WAYS = {  # how a claim gets what it needs, by kind of need
+    "more": "`ffmem study DIR --decide`",
+    "text": "a longer --valid, and a new folder",
+    "controls": "the same command without --no-controls",
+    "people": "sheets by `ffmem annotate`",
+    "analysis": "the same command with --only",
+}
+
+
 @dataclass(frozen=True)
 class Need:
     """What would decide an undecided claim: `amount` more of a unit, or times the text; seconds.
@@ -219,7 +228,8 @@ class Need:
     @property
     def sentence(self) -> str:
         """The same after what it answers."""
-        return f"what would decide it: {self.text}"
+        way = f" ({WAYS[self.kind]})" if self.kind in WAYS else ""
+        return f"what would decide it: {self.text}{way}"
 
 
 @dataclass(frozen=True)
@@ -259,6 +269,12 @@ class Verdict:
         if self.finding.alone:
             words.append(f"judged by its bar alone: {self.finding.alone}")
         return "; ".join(words)
+
+
+def ways_to_decide(verdicts: Sequence[Verdict]) -> list[str]:
+    """How the undecided claims get what they need, a line for each kind of need."""
+    kinds = {one.need.kind for one in verdicts if one.need is not None}
+    return [f"{kind}: {way}" for kind, way in WAYS.items() if kind in kinds]
 
 
 def control_text(one: ControlEffect, unit: Unit) -> str:

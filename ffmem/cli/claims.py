@@ -17,6 +17,7 @@ from ffmem.analyses.verdicts import (
     Verdict,
     interval_text,
     tally,
+    ways_to_decide,
 )
 from ffmem.cli.output import print_hanging
 from ffmem.text import cut_end
@@ -51,13 +52,21 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict], every: bool = 
             console.print(f"  {'claim':<{width}}  {'here':>7}  {'control':>7}", style="dim")
         for verdict in decided:
             console.print(_claim_line(verdict, width, console.width), soft_wrap=True)
-        for verdict in verdicts:
-            if verdict.need is not None and verdict.need.kind != "analysis":
-                sign = SIGNS["undecided"]
-                print_hanging(console, f"{sign} ", f"{verdict.name}: {verdict.need.text}")
+        _print_needs(console, verdicts)
     if verdicts:
         console.print()
         print_hanging(console, "", _marks_text(len(verdicts), every))
+
+
+def _print_needs(console: Console, verdicts: Sequence[Verdict]) -> None:
+    """What would decide each undecided claim that was measured, and how it gets that."""
+    wanting = [
+        (one, one.need) for one in verdicts if one.need is not None and one.need.kind != "analysis"
+    ]
+    for one, need in wanting:
+        print_hanging(console, f"{SIGNS['undecided']} ", f"{one.name}: {need.text}")
+    for way in ways_to_decide([one for one, _ in wanting]):
+        print_hanging(console, "  ", way, "dim")
 
 
 def _claim_line(verdict: Verdict, width: int, room: int) -> Text:

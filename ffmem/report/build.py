@@ -18,7 +18,7 @@ from ffmem.analyses.catalogue import ANALYSES, applicable, claims_on
 from ffmem.analyses.last_layer.record import Case
 from ffmem.analyses.study import Study
 from ffmem.analyses.values.record import ValueRow
-from ffmem.analyses.verdicts import Verdict, tally
+from ffmem.analyses.verdicts import Verdict, tally, ways_to_decide
 from ffmem.records import json_text, to_plain
 from ffmem.report.comparison import DrawnFigure, StudySummary
 from ffmem.report.examples import (
@@ -135,10 +135,9 @@ class Report:
         return undecided_claims(self.verdicts)
 
     @property
-    def can_decide(self) -> bool:
-        """Whether `ffmem study --decide` can measure what would decide a claim."""
-        needs = [one.need for one in self.verdicts if one.need is not None]
-        return any(need.kind == "more" for need in needs)
+    def ways(self) -> list[str]:
+        """How what is undecided gets what it needs, by kind."""
+        return ways_to_decide(self.verdicts)
 
     def chapter_of(self, verdict: Verdict) -> str:
         """The chapter that a claim stands in, by name."""

@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from ffmem.analyses.catalogue import ANALYSES, CLAIMS
+from ffmem.analyses.catalogue import ANALYSES, CLAIMS, measurements
 from ffmem.analyses.inputs.study_inputs import StudyInputs, scanned_model
-from ffmem.analyses.open_claims.decisions import decide_claims, inputs_at_first, next_steps
+from ffmem.analyses.open_claims.decisions import (
+    Step,
+    decide_claims,
+    inputs_at_first,
+    next_steps,
+    take,
+)
 from ffmem.analyses.open_claims.looks import RESULT, read_looks
+from ffmem.analyses.open_claims.needs import need_of_units
 from ffmem.analyses.runner import run_analyses
 from ffmem.analyses.study import Study, open_study
 from ffmem.store.folder import StudyFolder
@@ -103,6 +110,23 @@ def test_looks_that_were_stopped_go_on_to_the_same_verdicts(
     half = open_study(stopped)
     assert words(half) != words(study)
     assert words(decide_claims(half, inputs_of(half), 1e6)) == words(study)
+
+
+@pytest.mark.parametrize(("amount", "ends"), [(40, False), (10_000, True)])
+def test_a_look_that_read_all_of_the_text_wants_more_text(
+    amount: int, ends: bool, toy_study: Study, tmp_path: Path
+) -> None:
+    study, name = copy(toy_study.folder, tmp_path / "study"), "confidence-rises"
+    inputs = inputs_of(study, ("refinement",))("refinement")
+    assert inputs is not None
+    take(study, Step("refinement", (name,), amount, "sentences", 1.0), inputs)
+    looks = read_looks(study.store.folder)
+    there = looks[name].prefixes
+    assert there is not None
+    assert (there < amount) == ends
+    after = measurements(study, looks)[name]
+    assert (after.amount, after.most) == (amount, there if ends else None)
+    assert need_of_units(after, 2).kind == ("text" if ends else "more")
 
 
 def test_without_time_nothing_is_measured(toy_study: Study, tmp_path: Path) -> None:

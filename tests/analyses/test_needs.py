@@ -12,6 +12,7 @@ import pytest
 from ffmem.analyses.open_claims.needs import Measurement, need_of_units, with_needs
 from ffmem.analyses.statistics import Interval
 from ffmem.analyses.verdicts import (
+    WAYS,
     Claim,
     Effect,
     Finding,
@@ -90,6 +91,8 @@ def test_a_claim_says_who_or_what_would_decide_it() -> None:
         assert verdict.word == "undecided"
         assert verdict.need is not None
         assert verdict.need.text == text
+        way = WAYS.get(verdict.need.kind, "")
+        assert verdict.need.sentence.endswith(f"{text} ({way})" if way else text)
     alone = judge_claims([CLAIM], {"a": finding(exactly(2, 0.1))})
     assert with_needs(alone, {"c": KEYS})[0].need == Need("controls", "controls")
     far = {"C": [{"a": finding(exactly(value))} for value in (-9.0, 0.0, 11.0)]}

@@ -29,7 +29,7 @@ from ffmem.analyses.patterns.record import (
 from ffmem.analyses.result_files import ResultFile, write_result
 from ffmem.analyses.statistics import wilson
 from ffmem.analyses.study import Study, charts_of, open_study
-from ffmem.analyses.verdicts import Finding, Outcome, interval_text
+from ffmem.analyses.verdicts import WAYS, Finding, Outcome, interval_text
 from ffmem.cli.main import main
 from ffmem.errors import StoreError
 from ffmem.figures import style
@@ -137,8 +137,10 @@ def test_a_report_says_what_would_decide_what_is_undecided(
         assert f"- {need}: {', '.join(one.name for one in verdicts)}" in text
         assert f"<strong>{need[0].upper()}{need[1:]}:</strong>" in page
         assert {one.need.text for one in verdicts if one.need} == {need}
-    asked = any(one.need and one.need.kind == "more" for one in report.verdicts)
-    assert ("--decide" in page) == asked
+    kinds = {one.need.kind for one in report.verdicts if one.need}
+    assert kinds & WAYS.keys()
+    for kind, way in WAYS.items():  # what more is measured by, and what only a person can give
+        assert (f"{kind}: {way}" in page) == (f"{kind}: {way}" in text) == (kind in kinds)
 
 
 def test_a_report_cites_the_paper_and_the_methods_of_its_analyses(report: Report) -> None:
