@@ -77,8 +77,8 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     among them.
     `device` is for a model given by its name. When the text is read the scan is whole; after that
     the tokens that every value promotes are ranked, unless `values` is false. The same call opens a
-    finished scan and resumes one that was stopped; a folder with another scan is refused. A list of
-    strings is not stored, so analyses of such a scan need a validation text of their own.
+    finished scan and resumes one that was stopped. A list of strings is not stored, so analyses of
+    such a scan need a validation text of their own.
     """
     subject = _model(model, device)
     plan = ScanPlan(

@@ -46,9 +46,11 @@ GROUPS = {  # every public name once, in the order of use
 
 
 BUILT_BY_USERS = {"Address", "Edit"}
-INTERNAL = set(  # methods that ffmem's own folders call on a model
-    ["places_of", "memories_of", "check_tokens", "check_tokenizer", "on_device", "text_behind"]
-)
+INTERNAL = {  # what ffmem's own folders use of a model or a study
+    *("places_of", "memories_of", "check_tokens", "check_tokenizer", "on_device", "text_behind"),
+    *("block_stack", "run_blocks", "layer_of", "index_of", "unk"),
+    *("failures", "scanned_controls", "controls", "draw"),
+}
 
 
 def page() -> str:

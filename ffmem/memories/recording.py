@@ -335,11 +335,9 @@ def record(
     `kinds` are names, as in `("coefficients", "residual")`, or letters, as in `"mr"`:
     block_input h, residual r, key_input x, pre_activation a, coefficients m (the activations of
     the neurons), ffn_output y, block_output o, and in mixtures of experts router_weights w. The
-    tensors are copies, [batch, position, ...], on each layer's device; where a row is shorter than
-    the longest they hold NaN. `at` keeps one position of each row, so that a large batch needs
-    little memory: a number for all rows, or one for each. Position p means that p tokens have been
-    read: 1 is the first token of a text, or the first of ids given as they are; -1 is the last, 0
-    the BOS where there is one.
+    tensors are [batch, position, ...]; where a row is shorter than the longest they hold NaN. `at`
+    keeps one position of each row: a number for all rows, or one for each. Position p means that p
+    tokens have been read: 1 is the first token, -1 the last, 0 the BOS where there is one.
     """
     check_model(model)
     letters = _kind_letters(kinds)

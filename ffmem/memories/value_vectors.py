@@ -42,9 +42,8 @@ WAY = 5  # raised when the ends of a ranking are found in another way
 def value_vectors(layer: FeedForward, indices: slice | list[int] = slice(None)) -> Tensor:
     """Values (rows of W_out) [memory, width]: what a coefficient of 1 adds to the residual stream.
 
-    In a block that norms the layer's sum before adding it, the norm's linear part is folded in (its
-    positive division changes no ranking); a residual multiplier is folded in too. Without either
-    this is a view of the weights, on the layer's device.
+    The linear part of a norm after the layer's sum is folded in (its positive division changes no
+    ranking), and so is a residual multiplier. Without either this is a view of the weights.
     """
     if not isinstance(layer, FeedForward):
         raise ModelError(

@@ -52,10 +52,9 @@ def why(  # noqa: PLR0913 - one parameter per choice
     every place adds to it, through later layers too: coefficient x gradient. The `top` pairs of
     memory and place are then silenced one by one, which gives their true effects; a random sample
     of as many others shows what the list may lack. With `against_text`, of as many tokens, a
-    coefficient is not silenced but replaced by that of the other text. The method `linear` freezes
-    norms, attention patterns and activations instead of taking a gradient: its parts add up to the
-    target, and models in which they do not are refused. With `edges` the answer says which earlier
-    memories wake those of the list.
+    coefficient is not silenced but replaced by that of the other text. The parts of the method
+    `linear` add up to the target; models in which they do not are refused. With `edges` the answer
+    says which earlier memories wake those of the list.
     """
     check_model(model)
     if method not in get_args(Method):
