@@ -60,10 +60,11 @@ class ModelOptions(TypedDict):
     dtype: str
     device: str
     trust_remote_code: bool
+    tokenizer: str | None
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --revision, --dtype, --device and --trust-remote-code to a command."""
+    """Add --tokenizer, --revision, --dtype, --device and --trust-remote-code to a command."""
     for option in (
         click.option(
             "--trust-remote-code", is_flag=True, help="Run code that comes inside the checkpoint."
@@ -82,6 +83,10 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Precision; auto is float32 on a CPU and the checkpoint's own on a GPU.",
         ),
         click.option("--revision", help="Branch, tag or commit of a hub model."),
+        click.option(
+            "--tokenizer",
+            help="Folder or hub id of a tokenizer to use in place of the model's own.",
+        ),
     ):
         command = option(command)
     return command
@@ -177,7 +182,7 @@ def placement(
     """
     choice: ModelOptions = {
         name: options.pop(name)
-        for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
+        for name in ModelOptions.__annotations__  # type: ignore[assignment]
     }
     cluster, text = _cluster_of(options), options.pop("devices")
     if text is None:
@@ -198,10 +203,8 @@ def placement(
 def _is_larger_than_a_gpu(model: str, choice: ModelOptions, copies: int) -> bool:
     """Whether a model must be spread over several GPUs; prints a line if so."""
     from ffmem.models.device_placement import fits_one_gpu
-    from ffmem.models.loading import weight_bytes
 
-    how = {name: value for name, value in choice.items() if name != "device"}
-    size = weight_bytes(model, **how)  # type: ignore[arg-type]
+    size = _weight_bytes(model, choice)
     if fits_one_gpu(copies * size):
         return False
     say(
@@ -210,6 +213,18 @@ def _is_larger_than_a_gpu(model: str, choice: ModelOptions, copies: int) -> bool
         err=True,
     )
     return True
+
+
+def _weight_bytes(name: str, options: ModelOptions) -> int:
+    """The room that a model's weights take, without loading them."""
+    from ffmem.models.loading import weight_bytes
+
+    return weight_bytes(
+        name,
+        revision=options["revision"],
+        dtype=options["dtype"],
+        trust_remote_code=options["trust_remote_code"],
+    )
 
 
 def _cluster_of(options: dict[str, Any]) -> Cluster | None:
@@ -226,15 +241,10 @@ def _cluster_of(options: dict[str, Any]) -> Cluster | None:
 def load_model(name: str, options: ModelOptions) -> LanguageModel:
     """Load the model that a command names."""
     with while_loading(name):
-        from ffmem.models.loading import load, weight_bytes  # here: --help must not wait for torch
+        from ffmem.models.loading import load  # here: --help must not wait for torch
 
         if address_space() is not None:  # a file of weights is mapped, then copied
-            weights = weight_bytes(
-                name,
-                revision=options["revision"],
-                dtype=options["dtype"],
-                trust_remote_code=options["trust_remote_code"],
-            )
+            weights = _weight_bytes(name, options)
             check_address_space(MODEL + 2 * weights, f"the model {name}")
         return load(name, **options)
 

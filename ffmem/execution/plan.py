@@ -73,6 +73,7 @@ def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = N
             "dtype": str(model.dtype).removeprefix("torch."),
             "weights": weights_digest(model.model),
             "tokenizer": tokenizer_digest(model.tokenizer),
+            **({"tokenizer_name": model.tokenizer_name} if model.tokenizer_name else {}),
             "bos": model.bos,
         },
         corpus={

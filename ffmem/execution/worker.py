@@ -60,6 +60,7 @@ class ModelChoice:
     dtype: str = "auto"
     device: str = "auto"
     trust_remote_code: bool = False
+    tokenizer: str | None = None  # in place of the model's own
     devices: tuple[str, ...] = ()  # one for each worker; empty: whatever a worker has
 
     @classmethod
@@ -67,7 +68,13 @@ class ModelChoice:
         """The choice that gives this model again, in the same precision."""
         own_code = type(model.model).__module__.startswith("transformers_modules")
         dtype = str(model.dtype).removeprefix("torch.")
-        return cls(model.name, model.revision, dtype, trust_remote_code=own_code)
+        return cls(
+            model.name,
+            model.revision,
+            dtype,
+            trust_remote_code=own_code,
+            tokenizer=model.tokenizer_name,
+        )
 
     def on_worker(self, number: int) -> ModelChoice:
         """The same for one worker, on the device that is its own."""
@@ -86,6 +93,7 @@ class ModelChoice:
             dtype=self.dtype,
             device=device,
             trust_remote_code=self.trust_remote_code,
+            tokenizer=self.tokenizer,
         )
 
 

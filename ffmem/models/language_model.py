@@ -46,6 +46,7 @@ class LanguageModel:
     identity: Identity
     known_by: Literal["row", "structure"]
     revision: str | None = None
+    tokenizer_name: str | None = None  # where it comes from, if not with the model
     files: WeightFiles | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:

@@ -42,13 +42,14 @@ LAYER_COUNTS = re.compile(r"num_(hidden_|decoder_)?layers|n_layers?|decoder_laye
 MOST_LAYERS = 10_000  # of which transformers makes a model in bearable time
 
 
-def load(
+def load(  # noqa: PLR0913 - a keyword for each choice
     name: str | Path,
     *,
     revision: str | None = None,
     dtype: str = "auto",
     device: str = "auto",
     trust_remote_code: bool = False,
+    tokenizer: str | Path | None = None,
     patch: str | Path | None = None,
 ) -> LanguageModel:
     """Load a causal language model and verify that its layers are read exactly.
@@ -57,23 +58,25 @@ def load(
     GGUF file, or a hub id. `device="auto"` uses a GPU if there is one; `"all"` spreads the layers
     over all GPUs, for a model that is larger than one. `dtype="auto"` is the checkpoint's own type
     on a GPU and float32 on a CPU, where 16 bits are slow and inexact.
-    Code inside a checkpoint runs only with `trust_remote_code`. `patch` is a folder that
-    `ffmem patch` wrote; it is applied to the loaded weights, and refused if it was made for others.
+    Code inside a checkpoint runs only with `trust_remote_code`. `tokenizer` is a folder or hub id
+    whose tokenizer is used in place of the model's own. `patch` is a folder that `ffmem patch`
+    wrote; it is applied to the loaded weights, and refused if it was made for others.
     """
     if not isinstance(name, str | PathLike):
         raise ModelError(
             f"load takes the name or folder of a model, not {shorten(repr(name))}; a model that is "
             "already loaded goes through ffmem.wrap"
         )
-    name = fspath(name)
-    model, tokenizer, commit = checkpoint(
+    name, other = fspath(name), None if tokenizer is None else fspath(tokenizer)
+    model, used, commit = checkpoint(
         name,
         revision=revision,
         dtype=dtype,
         device=device,
         trust_remote_code=trust_remote_code,
+        tokenizer=other,
     )
-    found = wrap(model, tokenizer, name, commit)
+    found = replace(wrap(model, used, name, commit), tokenizer_name=other)
     if not trust_remote_code:  # else its code may lie anywhere
         found = replace(found, files=WeightFiles.of(model))
     return found if patch is None else apply_patch(found, patch)
@@ -86,14 +89,17 @@ def checkpoint(
     dtype: str = "auto",
     device: str = "auto",
     trust_remote_code: bool = False,
+    tokenizer: str | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None, str | None]:
     """Model, tokenizer and revision as transformers loads them, whatever its layers are."""
     _quiet_transformers()
+    other = None if tokenizer is None else _tokenizer_of(tokenizer, trust_remote_code)
     where = resolve_device(device)
     kind = _resolve_dtype(dtype, where)
     if name.startswith("tiny:"):
         toy = tiny_model(name.removeprefix("tiny:")).to(where)
-        return toy if kind is None else toy.to(kind), tiny_tokenizer(), None
+        used = tiny_tokenizer() if other is None else other
+        return toy if kind is None else toy.to(kind), used, None
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if device == "all":
         options["device_map"] = "auto"
@@ -102,10 +108,10 @@ def checkpoint(
         packed = partial(through_transformers, name, source, {**options, **extra}, kind)
         folder = _unpack_once(Path(source) / extra["gguf_file"], kind, packed)
         source, extra = (source, extra) if folder is None else (str(folder), {})
-    model, tokenizer = through_transformers(name, source, {**options, **extra}, kind)
+    model, used = through_transformers(name, source, {**options, **extra}, kind, other)
     commit = getattr(model.config, "_commit_hash", None)
     whole = model if device == "all" else model.to(where)
-    return whole, tokenizer, commit or revision
+    return whole, used, commit or revision
 
 
 def weight_bytes(
@@ -269,9 +275,16 @@ def _first_bytes(path: Path, count: int) -> bytes:
 
 
 def through_transformers(
-    name: str, source: str, options: dict[str, Any], dtype: torch.dtype | None
+    name: str,
+    source: str,
+    options: dict[str, Any],
+    dtype: torch.dtype | None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
-    """Model and tokenizer as transformers loads them, or one sentence why not."""
+    """Model and tokenizer as transformers loads them, or one sentence why not.
+
+    A tokenizer that is given is taken, and the model's own is not looked for.
+    """
     from transformers import AutoModelForCausalLM
 
     try:
@@ -283,7 +296,8 @@ def through_transformers(
                 output_loading_info=True,
                 **options,
             )
-            tokenizer = _tokenizer_at(source, options)
+            if tokenizer is None:
+                tokenizer = _tokenizer_at(source, options)
     except Exception as error:  # whatever a broken checkpoint makes transformers raise
         raise ModelError(_loading_error(name, source, error)) from error
     missing = sorted(info["missing_keys"])
@@ -304,6 +318,22 @@ def _tokenizer_at(source: str, options: dict[str, Any]) -> PreTrainedTokenizerBa
         return None
     about_text = {name: value for name, value in options.items() if name != "device_map"}
     return AutoTokenizer.from_pretrained(source, **about_text)
+
+
+def _tokenizer_of(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
+    """The tokenizer in a folder or at a hub id, whatever model is there."""
+    where, extra = (name, {}) if location(name).is_dir() else locate(name)
+    reason: Exception | None = None
+    try:
+        found = _tokenizer_at(where, {"trust_remote_code": trust_remote_code, **extra})
+    except Exception as error:  # whatever a broken file makes transformers raise
+        found, reason = None, error
+    if found is None:
+        raise ModelError(
+            f"there is no tokenizer at {shorten(name)} that transformers reads; name a folder that "
+            "save_pretrained wrote, or a hub id"
+        ) from reason
+    return found
 
 
 def _loading_error(name: str, source: str, error: Exception) -> str:

@@ -11,6 +11,7 @@ import torch
 from ffmem.analyses.inputs import study_inputs
 from ffmem.errors import StoreError
 from ffmem.explorer.live_model import LiveModel
+from ffmem.models.fingerprint import tokenizer_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -55,6 +56,30 @@ def test_a_command_refuses_weights_that_were_not_scanned(
 def test_the_explorer_refuses_them_too(folder: Path) -> None:
     with pytest.raises(StoreError, match="are not those that"):
         in_a_loop(LiveModel(ScanStore.open(folder)).ask(lambda model: model.vocab_size))
+
+
+def test_a_scan_by_another_tokenizer_is_read_again_by_that_one(
+    capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path
+) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": [" river"]})
+    mine = tmp_path / "tokenizer"
+    tokenizer.save_pretrained(mine)
+    text = tmp_path / "text.txt"
+    text.write_text("The river runs.\nA river of words.\n")
+    out, named = str(tmp_path / "scan"), ["--tokenizer", str(mine)]
+    code, _, err = run(capsys, "scan", "tiny:gpt2", str(text), "-o", out, *named)
+    assert code == 0, err
+    store = ScanStore.open(tmp_path / "scan")
+    again = study_inputs.scanned_model(store)
+    assert tokenizer_digest(again.tokenizer) == tokenizer_digest(tokenizer)
+    assert store.manifest.key.model["tokenizer"] == tokenizer_digest(tokenizer)
+    river = tokenizer.convert_tokens_to_ids(" river")
+    assert again.encode(" river")[0, 1:].tolist() == [river]
+    assert "tokenizer_name" not in ScanStore.open(folder).manifest.key.model
+    code, _, err = run(capsys, "inspect", "tiny:gpt2", "--tokenizer", str(tmp_path))
+    assert code == 2
+    assert "there is no tokenizer at" in err
 
 
 def test_the_scans_revision_is_loaded_unless_another_model_is_named(

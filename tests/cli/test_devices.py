@@ -28,7 +28,8 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def options(**changes: object) -> dict[str, object]:
-    found = dict.fromkeys(("address", "workers", "gpus_per_worker", "cpus_per_worker", "revision"))
+    names = "address workers gpus_per_worker cpus_per_worker revision tokenizer"
+    found = dict.fromkeys(names.split())
     return {**found, "dtype": "auto", "device": "auto", "trust_remote_code": False} | {
         "devices": None,
         **changes,

@@ -198,9 +198,9 @@ def test_a_gguf_file_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     write_llama_gguf(file)
     through, sources = loading.through_transformers, []
 
-    def watch(name: str, source: str, options: dict[str, Any], dtype: Any) -> Any:
+    def watch(name: str, source: str, options: dict[str, Any], *more: Any) -> Any:
         sources.append("file" if "gguf_file" in options else "folder")
-        return through(name, source, options, dtype)
+        return through(name, source, options, *more)
 
     monkeypatch.setattr(loading, "through_transformers", watch)
     one, two = load(str(file)), load(str(file))

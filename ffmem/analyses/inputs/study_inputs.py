@@ -170,7 +170,13 @@ def scanned_model(store: ScanStore, device: str = "auto", name: str | None = Non
     key = store.manifest.key.model
     dtype = "float32" if resolve_device(device).type == "cpu" else key["dtype"]
     revision = key["revision"] if name in (None, key["name"]) else None
-    model = load(name or key["name"], revision=revision, dtype=dtype, device=device)
+    model = load(
+        name or key["name"],
+        revision=revision,
+        dtype=dtype,
+        device=device,
+        tokenizer=key.get("tokenizer_name"),
+    )
     refuse_other_weights(store, model, dtype)
     return model.with_experts(store.manifest.key.settings.get("experts"))
 
