@@ -59,7 +59,13 @@ class ShardReader:
 
         The latest shard stays at hand: the rest of it may still be read.
         """
-        state = self.scanner.state()
+        return self._keep_sentences_of(self.scanner.state())
+
+    def finish(self) -> ScanState:
+        """The same after all text is read."""
+        return self._keep_sentences_of(self.scanner.end())
+
+    def _keep_sentences_of(self, state: ScanState) -> ScanState:
         wanted, kept = sentence_numbers(state), self.kept_sentences
         self.keeping = self._pool.submit(keep_sentences, wanted, kept, self._recent)
         self._recent = self._recent[-1:]

@@ -76,7 +76,7 @@ class ScanRun:
 
     def finish(self) -> FinishedScan:
         """The result, after all text is read."""
-        state, settings = self._reader.snapshot(), self._reader.scanner.settings
+        state, settings = self._reader.finish(), self._reader.scanner.settings
         return FinishedScan(self.key, settings, state, self._reader.keeping, self.progress)
 
 

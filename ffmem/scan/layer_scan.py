@@ -121,7 +121,7 @@ class LayerScan:
                 f"the saved state has triggers of {list(state.triggers.places.shape)} where this "
                 f"scan has {list(expected)}; resume it with the model and settings it began with"
             )
-        self._begin_at(state.to(self.device))
+        self._begin_at(self._copy(state.to(self.device)))
 
     def take_in(self, m: Tensor, batch: PaddedBatch) -> None:
         """Take in a batch's coefficients: [b, width, memories], or the same with b*width first."""
@@ -158,29 +158,32 @@ class LayerScan:
 
     def state(self) -> LayerState:
         """The state after all that was seen; seeing more leaves it as it is."""
+        return self._copy(self.end())
+
+    def end(self) -> LayerState:
+        """The same without a copy, where nothing more is read."""
         self._fold()
         if self._folding is not None and not self._folding.is_finite():
             raise not_finite()
-        triggers, sample = self._own(self._triggers, self._sample)
-        largest = triggers.coefficients[:, 0]
         tallies = Tallies(
-            self._fires.clone(),
-            self._totals.clone(),
-            largest,
+            self._fires,
+            self._totals,
+            self._triggers.coefficients[:, 0],
             self._prefixes,
             self._sentences,
-            self._histogram.clone(),
+            self._histogram,
         )
         if self._routed is not None and self._weights is not None:
             tallies = replace(tallies, routed=self._routed, weights=self._weights)
-        return LayerState(triggers, tallies, sample)
+        return LayerState(self._triggers, tallies, self._sample)
 
     def _begin_at(self, state: LayerState) -> None:
-        self._triggers, self._sample = self._own(state.triggers, state.sample)
-        self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
+        """Take over a state, which nobody else may hold."""
+        self._triggers, self._sample = state.triggers, state.sample
+        self._fires, self._totals = state.tallies.fires, state.tallies.totals
         self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
         self._routed, self._weights = state.tallies.routed, state.tallies.weights
-        self._histogram = state.tallies.histogram.clone()
+        self._histogram = state.tallies.histogram
         self._thresholds = Thresholds.of(self._triggers, self._sample)
 
     @property
@@ -294,11 +297,19 @@ class LayerScan:
         folding.take_in(m, rows, state, (self._fires, self._totals))
         folding.count_bins(m, rows, self._histogram)
 
-    def _own(self, triggers: Triggers, sample: Sample) -> tuple[Triggers, Sample]:
-        """The same as values of their own where a kernel writes into them."""
-        if self._folding is None:
-            return triggers, sample
-        return triggers.clone(), sample.clone()
+    def _copy(self, state: LayerState) -> LayerState:
+        """The same state in memory of its own, as far as something is written into it."""
+        triggers, sample = state.triggers, state.sample
+        if self._folding is not None:
+            triggers, sample = triggers.clone(), sample.clone()
+        tallies = replace(
+            state.tallies,
+            fires=state.tallies.fires.clone(),
+            totals=state.tallies.totals.clone(),
+            largest=triggers.coefficients[:, 0],
+            histogram=state.tallies.histogram.clone(),
+        )
+        return LayerState(triggers, tallies, sample)
 
     def _make_room(self, kernel: ExpertPass) -> None:
         """Look at the kernel's latest launch, and fold where there is enough to."""
