@@ -526,12 +526,20 @@ def test_a_prompt_from_an_example_with_a_set_at_a_position(browser: Any, address
     page.locator("#moved", has_text=f" for {address} (").wait_for()
     assert page.locator("#chances th", has_text="control").count() == 1
     assert page.locator("#pairs tbody tr").count() == 20
+    page.set_viewport_size({"width": 390, "height": 844})
+    decides, box = page.locator("#pairs th", has_text="true"), page.locator(".scroll:has(#pairs)")
+    assert page.evaluate(RIGHT, decides.element_handle()) <= page.evaluate(
+        RIGHT, box.element_handle()
+    )
     page.get_by_role("button", name="Draw").first.click()
     page.get_by_role("img", name="Memories by place and layer").wait_for()
     page.go_back()
     page.locator("#changes li", has_text=f"{address} silenced").wait_for(state="detached")
     assert complaints == []
     context.close()
+
+
+RIGHT = "one => one.getBoundingClientRect().right"
 
 
 def test_a_slash_leads_to_the_box_of_every_page(browser: Any, address: str) -> None:

@@ -63,14 +63,14 @@ function showPairs(found) {
     return row(
       element("th", { scope: "row" }, memoryLink(one.address), ...(label ? [" ", element("small", {}, label)] : [])),
       cell("term", `${one.place} `, token(one.token)),
-      cell("n", number(one.direct)),
+      cell("term", bar(one.true, largest), number(one.true)), // it decides, so a phone shows it first
       cell("n", number(one.predicted)),
-      cell("term", bar(one.true, largest), number(one.true)),
+      cell("n", number(one.direct)),
       cell("few", ...one.promotes.slice(0, 4).map(token)),
       cell("acts", button("Silence", `silence ${one.address} at ${one.place}`, () => acts.apply(`${one.address}=0@${one.place}`))),
     );
   });
-  const titles = [heading("Memory"), heading("At"), heading("direct", "n"), heading("predicted", "n"), heading("true"), heading("it promotes"), heading("")];
+  const titles = [heading("Memory"), heading("At"), heading("true"), heading("predicted", "n"), heading("direct", "n"), heading("it promotes"), heading("", "acts")];
   titles.at(-1).append(element("span", { className: "hidden" }, "Changes"));
   document.querySelector("#pairs").replaceChildren(head(...titles), element("tbody", {}, ...rows));
 }
