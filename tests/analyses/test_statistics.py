@@ -6,6 +6,7 @@ import torch
 
 from ffmem.analyses import statistics
 from ffmem.analyses.inputs.effects import (
+    gain_with_depth,
     lowest_layer_effect,
     mean_effect,
     ratio_effect,
@@ -222,3 +223,14 @@ def test_a_kind_whose_seeds_differ_more_than_those_of_others_has_its_own_deviati
     assert beside.high - beside.estimate == pytest.approx(T_QUANTILES[3] * pooled)
     assert span.high - span.estimate == pytest.approx(T_QUANTILES[3] * own)
     assert alone.high - alone.estimate == pytest.approx(T_QUANTILES[1] * own)
+
+
+def test_a_gain_with_depth_is_that_of_the_line_from_the_lowest_layer_to_the_highest() -> None:
+    depth = torch.arange(16).repeat_interleave(10)
+    noise = torch.rand(160, generator=torch.Generator().manual_seed(0))
+    numbers = 0.02 * depth + noise
+    found = gain_with_depth(numbers, depth)
+    assert found.estimate == pytest.approx(15 * np.polyfit(depth.numpy(), numbers.numpy(), 1)[0])
+    assert found.low < 0.3 < found.high
+    assert found.low > 0 > gain_with_depth(noise, depth).low
+    assert math.isnan(gain_with_depth(noise, torch.zeros(160)).estimate)  # one layer has no line

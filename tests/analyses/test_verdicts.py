@@ -16,15 +16,24 @@ import pytest
 import torch
 
 import ffmem
+from ffmem.address import Address
 from ffmem.analyses.catalogue import CLAIMS
 from ffmem.analyses.causal.claims import silencing_matters
 from ffmem.analyses.causal.record import NextTokenEffect
 from ffmem.analyses.composition.measure import dip_depth
+from ffmem.analyses.inputs.blind_readings import READER, read_sheets, reader_name
 from ffmem.analyses.last_layer.claims import last_changes_are_distant
 from ffmem.analyses.last_layer.record import JudgedCases, JudgesCases
 from ffmem.analyses.patterns.claims import every_key_has_a_pattern, semantic_takes_over
 from ffmem.analyses.patterns.measure import summarise_patterns
-from ffmem.analyses.patterns.record import ControlRate, JudgedPatterns, JudgesPatterns
+from ffmem.analyses.patterns.readings import permuted_keys, read_key
+from ffmem.analyses.patterns.record import (
+    ControlRate,
+    JudgedPatterns,
+    JudgesPatterns,
+    KeyPatterns,
+    Pattern,
+)
 from ffmem.analyses.statistics import (
     ONE_SEED,
     Interval,
@@ -188,6 +197,56 @@ def person(related: float, on_controls: float, with_pattern: int, few: int) -> M
         "cases": cases,
         "patterns": JudgesPatterns(summarise_patterns("ann", keys), controls),
     }
+
+
+def by_readers(
+    keys: list[KeyPatterns], permuted: list[KeyPatterns], toy: Study
+) -> Mapping[str, Any]:
+    """Patterns of one who has also read keys of permuted weights."""
+    summaries = [summarise_patterns(reader_name(READER), found) for found in (keys, permuted)]
+    judge = JudgesPatterns(summaries[0], (), summaries[1])
+    return {"patterns": JudgedPatterns(toy.result("patterns"), (judge,), math.nan)}
+
+
+def test_the_blind_readings_see_meaning_rise_and_in_permuted_keys_they_do_not(
+    toy_study: Study,
+) -> None:
+    demo = [read_key(sheet) for sheet in read_sheets() if sheet.model == "demo" and sheet.key]
+    permuted = permuted_keys()
+    assert holds_among_all(
+        verdict(semantic_takes_over, by_readers(demo, permuted, toy_study), None)
+    )
+    for other in (demo, permuted):
+        found = verdict(semantic_takes_over, by_readers(permuted, other, toy_study), None)
+        assert found.word == "does not hold"
+    order = torch.randperm(len(demo), generator=torch.Generator().manual_seed(0)).tolist()
+    elsewhere = [replace(key, key=demo[other].key) for key, other in zip(demo, order, strict=True)]
+    found = verdict(semantic_takes_over, by_readers(elsewhere, permuted, toy_study), None)
+    assert found.word != "holds"
+
+
+def test_fewer_shallow_triggers_above_are_no_meaning(toy_study: Study) -> None:
+    """Ten of 25 triggers have a meaning in every layer; above, fewer have a shallow pattern."""
+
+    def read(layer: int, number: int) -> KeyPatterns:
+        key, shallow = Address(layer, number), 12 if layer < 10 else 4 + number % 3
+        meaning = 9 + number % 3  # and so many of permuted keys, too
+        return KeyPatterns(
+            key,
+            25,
+            (
+                Pattern(key, "a subject", "semantic", tuple(range(1, meaning + 1)), "ann"),
+                Pattern(key, "a word", "shallow", tuple(range(26 - shallow, 26)), "ann"),
+            ),
+        )
+
+    keys = [read(layer, number) for layer in range(1, 17) for number in range(10)]
+    found = verdict(semantic_takes_over, by_readers(keys, keys, toy_study), None)
+    assert found.finding is not None
+    rises, *others = found.finding.effects
+    assert all(effect.found.low > effect.bar for effect in others)
+    assert rises.found.low <= 0
+    assert found.word != "holds"
 
 
 PEOPLES = (

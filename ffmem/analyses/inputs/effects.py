@@ -29,6 +29,17 @@ def mean_effect(numbers: Tensor) -> Interval:
     return resample(with_count(numbers), lambda sums: sums[..., 0] / sums[..., 1])
 
 
+def gain_with_depth(numbers: Tensor, depth: Tensor) -> Interval:
+    """The gain from the lowest layer, 0, to the highest on the line through all units [unit]."""
+    at = depth.double() / depth.max()
+
+    def slope(sums: Tensor) -> Tensor:
+        x, xx, y, xy, count = sums.unbind(dim=-1)
+        return (count * xy - x * y) / (count * xx - x * x)
+
+    return resample(with_count(at, at * at, numbers, at * numbers), slope, largest=None)
+
+
 def share_effect(tallies: Tensor) -> Interval:
     """A part of a whole, which are the first two columns of [unit, number]."""
     return resample(tallies, lambda sums: sums[..., 0] / sums[..., 1], bounds=SHARE)

@@ -105,9 +105,9 @@ def most_triggers_are_covered(result: Patterns) -> Finding:
     "patterns",
     "from layer 10 of 16 on",
     "share",
-    "triggers with a meaning gain on those of shallow patterns alone with depth: below 10/16 of it "
-    "more are shallow only than semantic only, above more have a meaning than are shallow only; a "
-    "rule, which sees words first, cannot deny it",
+    "with depth the share of triggers with a meaning rises and that of shallow ones alone falls; "
+    "below 10/16 of it more are shallow only than semantic only, above more have a meaning than "
+    "are shallow only; a rule, which sees words first, cannot deny it",
     figure="patterns",
 )
 def semantic_takes_over(result: Patterns) -> Finding:
@@ -118,10 +118,8 @@ def semantic_takes_over(result: Patterns) -> Finding:
         detail = "leads nowhere up to the last layer"
         if crossover is not None:
             detail = f"leads from layer {crossover} of {layers} on"
-        last = summary.layers[-1].shares
-        shallow = "shallow only, last layer"
-        effects = _takeover(summary)
-        return Finding(last["semantic"], last["shallow"], shallow, effects, detail)
+        above, below = summary.effects.meaning_above, summary.effects.meaning_below
+        return Finding(above, below, "lower layers", _takeover(summary), detail)
 
     return _only_readers_deny(result, _by_annotators(result, decide))
 
@@ -129,7 +127,8 @@ def semantic_takes_over(result: Patterns) -> Finding:
 def _takeover(summary: Summary) -> tuple[Effect, ...]:
     found = summary.effects
     return (
-        Effect("semantic gains on shallow with depth", found.takeover),
+        Effect("triggers with a meaning rise with depth", found.meaning_rises),
+        Effect("shallow ones fall", found.shallow_falls),
         Effect("shallow leads below", found.shallow_leads_below),
         Effect("semantic leads above", found.semantic_leads_above),
     )
@@ -262,9 +261,9 @@ QUESTIONS: tuple[PaperQuestion[Patterns], ...] = (
         lambda result: _layer_means(result, lambda layer: layer.covered.estimate),
     ),
     PaperQuestion(
-        "Are the upper layers semantic? (share of triggers)",
+        "Are the upper layers semantic? (share of triggers with a meaning)",
         semantic_takes_over,
-        lambda result: _layer_means(result, lambda layer: layer.shares["semantic"].estimate),
+        lambda result: _layer_means(result, lambda layer: layer.with_meaning),
     ),
 )
 

@@ -11,7 +11,13 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.analyses.controls import random_keys
 from ffmem.analyses.inputs.blind_readings import READER, reader_name
-from ffmem.analyses.inputs.effects import by_depth, share_effect, with_count
+from ffmem.analyses.inputs.effects import (
+    by_depth,
+    gain_with_depth,
+    mean_effect,
+    share_effect,
+    with_count,
+)
 from ffmem.analyses.inputs.value_rankings import trigger_tokens
 from ffmem.analyses.inputs.word_vectors import slot_vectors
 from ffmem.analyses.patterns.held_out import Trial, held_out_scores, key_score
@@ -341,15 +347,14 @@ def _takeover_effects(
 
     `depth` [key] counts layers from 0. Lower layers are those before the paper's takeover.
     """
-    upper = is_semantic_depth(depth, layers)
-    alone = by_depth(with_count(shallow.double() - semantic.double()), upper)
-    meaning = by_depth(with_count((both + semantic).double() - shallow.double()), upper)
+    upper, meaning = is_semantic_depth(depth, layers), both + semantic
     return TakeoverEffects(
-        takeover=resample(
-            meaning, lambda sums: sums[..., 2] / sums[..., 3] - sums[..., 0] / sums[..., 1]
-        ),
-        shallow_leads_below=resample(alone[:, :2], lambda sums: sums[..., 0] / sums[..., 1]),
-        semantic_leads_above=resample(meaning[:, 2:], lambda sums: sums[..., 0] / sums[..., 1]),
+        meaning_rises=gain_with_depth(meaning, depth),
+        shallow_falls=gain_with_depth(-shallow, depth),
+        shallow_leads_below=mean_effect((shallow - semantic)[~upper]),
+        semantic_leads_above=mean_effect((meaning - shallow)[upper]),
+        meaning_below=share_effect(with_count(meaning[~upper])),
+        meaning_above=share_effect(with_count(meaning[upper])),
     )
 
 

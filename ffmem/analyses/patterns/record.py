@@ -83,25 +83,33 @@ class LayerPatterns:
     with_pattern: Interval  # share of keys that have at least one
 
     @property
+    def with_meaning(self) -> float:
+        """The share of triggers that have a semantic pattern."""
+        return self.shares["semantic"].estimate + self.shares["shallow + semantic"].estimate
+
+    @property
     def semantic_leads(self) -> bool:
         """Whether more triggers have a semantic pattern than have shallow ones alone."""
-        semantic = self.shares["semantic"].estimate + self.shares["shallow + semantic"].estimate
-        return semantic > self.shares["shallow"].estimate
+        return self.with_meaning > self.shares["shallow"].estimate
 
 
 @dataclass(frozen=True)
 class TakeoverEffects:
-    """Figure 2 by key: how far semantic triggers lead shallow ones.
+    """Figure 2 by key, in shares of a key's triggers; one with both kinds has a meaning.
 
-    A trigger with both kinds has a meaning: `takeover` is the gain of triggers with a meaning on
-    those with shallow patterns alone, from the lower layers, before the paper's takeover, to the
-    upper ones, and `semantic_leads_above` their lead there. `shallow_leads_below` is the lead of
-    triggers that are shallow only over those that are semantic only.
+    `meaning_rises` and `shallow_falls` are what triggers with a meaning gain, and what those that
+    are shallow only lose, from the lowest to the highest layer on the line through all keys. The
+    others split the layers where the paper's takeover lies: the lead of triggers that are shallow
+    only over those that are semantic only, below; triggers with a meaning, below and above; and
+    their lead over those that are shallow only, above.
     """
 
-    takeover: Interval
+    meaning_rises: Interval
+    shallow_falls: Interval
     shallow_leads_below: Interval
     semantic_leads_above: Interval
+    meaning_below: Interval
+    meaning_above: Interval
 
 
 @dataclass(frozen=True)
