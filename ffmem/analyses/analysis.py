@@ -98,13 +98,28 @@ class Cost:
 
 @dataclass(frozen=True)
 class Figure(Generic[R]):
-    """One figure of a record: its chart, how to read it, and what the paper says there."""
+    """One figure of a record: its chart, how to read it, and what the paper says there.
+
+    `beside` are the rows that the chart takes of each control, a model without what was learned.
+    """
 
     name: str
-    chart: Callable[[R], Any]  # by Altair
+    chart: Callable[..., Any]  # by Altair
     read: str
     paper: str
     drawn_if: Callable[[R], bool] = lambda _: True
+    beside: Callable[[R], Sequence[Mapping[str, Any]]] | None = None  # None: it shows no control
+
+    def draw(self, result: R, controls: Sequence[R] = ()) -> Any:
+        """The chart, with the range of the controls where it has a place for them."""
+        if self.beside is None:
+            return self.chart(result)
+        rows = [
+            {**row, "control": number}
+            for number, one in enumerate(controls, 1)
+            for row in self.beside(one)
+        ]
+        return self.chart(result, rows)
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,11 @@ class Study:
             found[kind] = (*found.get(kind, ()), self._results_beside(folder))
         return found
 
+    def controls_of(self, name: str) -> list[Any]:
+        """The results of one analysis in all models without what was learned."""
+        every = [found for kind in self.controls.values() for found in kind]
+        return [found[name] for found in every if name in found]
+
     def _results_beside(self, folder: StudyFolder) -> dict[str, Any]:
         """The results in a control's folder that were made as this study's were."""
 
@@ -126,7 +131,7 @@ class Study:
     def _charts_of(self, name: str) -> dict[str, Any]:
         """The figures of one analysis; drawn for files and for the report from the same charts."""
         if name not in self._charts:
-            self._charts[name] = charts_of(name, self.result(name))
+            self._charts[name] = charts_of(name, self.result(name), self.controls_of(name))
         return self._charts[name]
 
     @property
@@ -279,8 +284,8 @@ def _parse_address(address: Address | str) -> Address:
     return address if isinstance(address, Address) else Address.parse(address)
 
 
-def charts_of(name: str, result: Any) -> dict[str, Any]:
-    """The figures of one result, as Altair charts by name."""
+def charts_of(name: str, result: Any, controls: Sequence[Any] = ()) -> dict[str, Any]:
+    """The figures of one result, as Altair charts by name, with its controls beside it."""
     figures = ANALYSES[name].figures()
     if not figures:
         return {}
@@ -288,7 +293,7 @@ def charts_of(name: str, result: Any) -> dict[str, Any]:
 
     show_as_pictures()
     with without_schema():
-        return {one.name: one.chart(result) for one in figures if one.drawn_if(result)}
+        return {one.name: one.draw(result, controls) for one in figures if one.drawn_if(result)}
 
 
 def save_charts(folder: Path, charts: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ LEAST_SHARE, LEAST_MEAN = 30, 10  # cases below which a share, or a mean, is not
 INK = "#6f7782"  # text and axes: legible on white and on black
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a2b", "#3f9e6b", "#9a6fc2", "#9aa1ab"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
+BESIDE = "models without what was learned"  # the series that `beside_ticks` draws
 CONTROL = GREY  # what a number is compared with is always grey
 LINE = 17  # characters of a caption that fit in 100 pixels
 TITLE_SIZE = 15  # pixels, of a figure's title; panels have smaller ones
@@ -144,6 +145,55 @@ def band_of(
     return between.mark_area(opacity=0.4, line=True, point=alt.OverlayMarkDef(size=10)).encode(
         x=layer_axis(), y=alt.Y("highest:Q"), y2=alt.Y2("lowest:Q")
     )
+
+
+def own_rows(data: alt.Chart) -> alt.Chart:
+    """The study's own rows, without those of its controls."""
+    return data.transform_filter("!isValid(datum.beside)")
+
+
+def beside_band(
+    data: alt.Chart,
+    beside: Sequence[Row],
+    by: Sequence[str] = ("layer",),
+    x: alt.X | None = None,
+) -> list[alt.Chart]:
+    """The range of the controls by layer, from the lowest to the highest; nothing without any.
+
+    Their rows have a number `beside` and are among the chart's, which `own_rows` leaves out.
+    """
+    if not beside:
+        return []
+    ends = [
+        alt.AggregatedFieldDef(op=op, field="beside", **{"as": name})
+        for op, name in (("min", "lowest"), ("max", "highest"))
+    ]
+    controls = data.transform_filter("isValid(datum.beside)")
+    band = controls.transform_aggregate(ends, groupby=list(by))
+    edge = alt.OverlayMarkDef(color=INK, strokeDash=[3, 2], opacity=1)
+    return [
+        band.mark_area(color=INK, opacity=0.35, line=edge).encode(
+            x=layer_axis() if x is None else x, y=alt.Y("highest:Q"), y2=alt.Y2("lowest:Q")
+        )
+    ]
+
+
+def beside_ticks(data: alt.Chart, beside: Sequence[Row], **places: Any) -> list[alt.Chart]:
+    """A tick for each control in a chart of bars that lie, where there is no bar."""
+    if not beside:
+        return []
+    ticks = data.transform_filter("isValid(datum.beside)")
+    return [ticks.mark_tick(color=INK, thickness=2).encode(x=alt.X("beside:Q"), **places)]
+
+
+def beside_note(beside: Sequence[Row], what: str = "the same", mark: str = "") -> str:
+    """For a caption: what the range of the controls is; empty without any."""
+    if not beside:
+        return ""
+    models = len({row["control"] for row in beside})
+    if models == 1:
+        return f" {mark or 'Dashed'}: {what} in the model with its weights in random order."
+    return f" {mark or 'Shaded'}: {what} in {models} models with permuted or random weights."
 
 
 def box(

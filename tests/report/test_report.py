@@ -17,7 +17,13 @@ import pytest
 from altair.utils.schemapi import SchemaBase, SchemaValidationError
 
 import ffmem.report
-from ffmem.analyses.catalogue import ANALYSES, CLAIMS, judge, results_with_judgements
+from ffmem.analyses.catalogue import (
+    ANALYSES,
+    CLAIMS,
+    PREFIX_ANALYSES,
+    judge,
+    results_with_judgements,
+)
 from ffmem.analyses.inputs.blind_readings import READER, reader_name
 from ffmem.analyses.last_layer.record import BlindCases, JudgesCases
 from ffmem.analyses.patterns.record import (
@@ -33,6 +39,7 @@ from ffmem.analyses.verdicts import WAYS, Finding, Outcome, interval_text
 from ffmem.cli.main import main
 from ffmem.errors import StoreError
 from ffmem.figures import style
+from ffmem.figures.saving import rows_of
 from ffmem.records import to_plain
 from ffmem.report.build import (
     Report,
@@ -45,6 +52,7 @@ from ffmem.report.build import (
 from ffmem.report.comparison import compare, shared_charts, write_comparison
 from ffmem.report.examples import annotated_key
 from ffmem.report.rendering import script_source
+from ffmem.workflows import control_analyses
 
 
 @pytest.fixture(scope="module")
@@ -369,6 +377,43 @@ def test_every_chart_is_as_the_schema_has_it(toy_study: Study, gated_study: Stud
     wrong.width = "wide"
     with pytest.raises(SchemaValidationError):
         wrong.to_dict(validate=True)
+
+
+UNLIKE = {  # figures of what controls are measured in too, that show none, and why
+    "patterns-read-blind": "it has a panel of keys of permuted weights",
+    "values-mass": "heights are not calibrated: another model's cannot be compared",
+    "refinement-logits": "another model's logits have another size",
+    "refinement-entropy": "no claim rests on it",
+}
+
+
+@pytest.mark.parametrize("kind", ["toy_study", "gated_study"])
+def test_figures_show_the_range_of_all_models_without_what_was_learned(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    study: Study = request.getfixturevalue(kind)
+    for name in control_analyses(study.names):
+        controls = study.controls_of(name)
+        assert len(controls) == (6 if name in PREFIX_ANALYSES else 1)
+        for figure, chart in study._charts_of(name).items():
+            spec = chart.to_dict()
+            drawn = {row["control"] for row in rows_of(spec) if "beside" in row}
+            assert drawn == (set() if figure in UNLIKE else {*range(1, len(controls) + 1)})
+            assert ("'field': 'beside'" in str(spec)) == bool(drawn)
+            said = " ".join(spec["title"]["subtitle"])
+            assert ("weights in random order" in said) == (len(drawn) == 1), figure
+            assert ("in 6 models with permuted or random" in said) == (len(drawn) == 6), figure
+            alone = charts_of(name, study.result(name))[figure].to_dict()
+            assert "'field': 'beside'" not in str(alone)
+
+
+def test_the_range_is_that_of_the_results_of_controls(toy_study: Study) -> None:
+    steps = [one.conventions[0].steps for one in toy_study.controls_of("refinement")]
+    shares = sorted(row.settled.estimate for each in steps for row in each if row.layer == 2)
+    rows = rows_of(toy_study.chart("refinement-settled").to_dict())
+    mine = [row for row in rows if (row["layer"], row["convention"]) == (2, "default")]
+    assert sorted(row["beside"] for row in mine if "beside" in row) == shares
+    assert {row["series"] for row in mine if "beside" not in row}
 
 
 def test_charts_are_made_without_a_search_of_the_schema(

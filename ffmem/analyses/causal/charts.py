@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -57,11 +58,26 @@ def _effect_rows(result: Causal) -> list[Row]:
     return rows
 
 
-def _effect_chart(result: Causal, measure: str) -> Any:
+def _beside_silenced(result: Causal) -> list[Row]:
+    """The same of a control's memories, silenced at their triggers."""
+    return [
+        {
+            "layer": found.layer,
+            "measure": measure,
+            "beside": getattr(found.silenced, measure).estimate,
+            "cases": found.triggers,
+        }
+        for found in result.layers
+        for measure in MEASURES
+    ]
+
+
+def _effect_chart(result: Causal, beside: Sequence[Row] = (), *, measure: str) -> Any:
     """Lines with bands for one measure; what lies between the controls in grey."""
     rows = _effect_rows(result)
-    data = style.base(rows, style.enough_cases("cases", style.LEAST_MEAN))
-    data = data.transform_filter(alt.datum.measure == measure)
+    every = style.base([*rows, *beside], style.enough_cases("cases", style.LEAST_MEAN))
+    every = every.transform_filter(alt.datum.measure == measure)
+    data = style.own_rows(every)
     own, names = (NAMES["silenced"], NAMES["forced"]), tuple(NAMES.values())
     controls = [name for name in names if name not in own]
     colour = style.series("series", (*own, CONTROLS), (style.BLUE, style.ORANGE, style.CONTROL))
@@ -78,11 +94,12 @@ def _effect_chart(result: Causal, measure: str) -> Any:
         f"layer at {first.triggers} triggers. Controls: another memory silenced there, which "
         "adds a vector most nearly as long; the memory silenced on random text, and where it is "
         "quiet. Coloured bands: 95 % bootstrap over memories."
+        + style.beside_note(beside, "silenced at its triggers")
         + style.few_cases_note(
             [row for row in rows if row["measure"] == measure], "cases", style.LEAST_MEAN
         )
     )
-    chart = style.with_size(alt.layer(control, band, lines))
+    chart = style.with_size(alt.layer(control, *style.beside_band(every, beside), band, lines))
     return style.with_caption(chart, TITLES[measure], caption)
 
 
@@ -93,17 +110,20 @@ FIGURES: tuple[Figure[Causal], ...] = (
         read="Change of the value's own top tokens. Silencing (ablating) the memory should lower "
         "them, forcing it should raise them, and the controls should stay near zero.",
         paper="Not in the paper.",
+        beside=_beside_silenced,
     ),
     Figure(
         "causal-next-token",
         partial(_effect_chart, measure="next_probability"),
         read="Change of the probability of the token that follows in the text.",
         paper="Not in the paper.",
+        beside=_beside_silenced,
     ),
     Figure(
         "causal-divergence",
         partial(_effect_chart, measure="kl"),
         read="KL divergence between the next-token distributions before and after, in nats.",
         paper="Not in the paper.",
+        beside=_beside_silenced,
     ),
 )

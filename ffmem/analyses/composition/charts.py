@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
 from ffmem.analyses.analysis import Figure
-from ffmem.analyses.composition.record import Composition
+from ffmem.analyses.composition.record import AgreeingCases, Composition
+from ffmem.analyses.statistics import Interval
 from ffmem.figures import style
 from ffmem.figures.style import Row
 
 
-def active_chart(result: Composition) -> Any:
+def _beside_active(result: Composition) -> list[Row]:
+    """The median share of a control's layer that is active."""
+    return [{"layer": found.layer, "beside": found.active[2]} for found in result.activity]
+
+
+def active_chart(result: Composition, beside: Sequence[Row] = ()) -> Any:
     """Figure 7: a box of active memories per layer, and how many make up 90 % of the output."""
     rows: list[Row] = [
         {
@@ -25,8 +32,8 @@ def active_chart(result: Composition) -> Any:
         }
         for found in result.activity
     ]
-    data = style.base(rows)
-    x = style.layer_axis()
+    every = style.base([*rows, *beside])
+    data, x = style.own_rows(every), style.layer_axis()
     lines = (
         data.transform_fold(
             ["above_threshold_median", "for_90_median", "participation_median"],
@@ -55,11 +62,12 @@ def active_chart(result: Composition) -> Any:
     boxes = style.box(
         data, x, "share of the layer's memories", axis=alt.Axis(labelExpr="datum.label + '%'")
     )
-    chart = style.with_size(alt.layer(boxes, lines))
+    chart = style.with_size(alt.layer(boxes, *style.beside_band(every, beside), lines))
     active = "whose gate is on" if result.gated else "with a coefficient above zero"
     caption = (
         f"Memories {active} over {result.prefixes:,} validation prefixes "
         "(figure 7): median, quartiles, 5 to 95 %. Lines are medians."
+        + style.beside_note(beside, "the median of all that are active")
     )
     return style.with_caption(chart, "Active memories per layer (Fig. 7)", caption)
 
@@ -74,7 +82,15 @@ SERIES = {  # by field of a layer; those without a colour are rows that are not 
 }
 
 
-def _zero_agreement_chart(result: Composition) -> Any:
+def _beside_zero_agreement(result: Composition) -> list[Row]:
+    """A control's share of prefixes where no memory says what its layer says."""
+    return [
+        {"layer": found.layer, "beside": found.all.estimate, "n": found.all.n}
+        for found in result.zero_agreement
+    ]
+
+
+def _zero_agreement_chart(result: Composition, beside: Sequence[Row] = ()) -> Any:
     """Figure 8: bars with their intervals, variants and control as lines."""
     rows: list[Row] = [
         {
@@ -86,7 +102,7 @@ def _zero_agreement_chart(result: Composition) -> Any:
         for field, (name, _) in SERIES.items()
         for share in (getattr(found, field),)
     ]
-    data = style.base(rows, style.enough_cases())
+    data = style.base([*rows, *beside], style.enough_cases())
     drawn = {name: colour for name, colour in SERIES.values() if colour}
     first, *others = drawn
     colour = style.series("series", list(drawn), list(drawn.values()))
@@ -99,24 +115,50 @@ def _zero_agreement_chart(result: Composition) -> Any:
     caption = (
         "Share of prefixes where no memory's top token is the top token of the layer's output y "
         "(figure 8), or of the block's output o. 95 % Wilson intervals. "
-        f"{result.prefixes:,} validation prefixes." + style.few_cases_note(rows)
+        f"{result.prefixes:,} validation prefixes."
+        + style.beside_note(beside, "all memories")
+        + style.few_cases_note(rows)
     )
-    chart = style.with_size(alt.layer(bars, error, lines))
+    band = style.beside_band(data, beside)
+    chart = style.with_size(alt.layer(bars, error, *band, lines))
     return style.with_caption(
         chart, "Prefixes where no memory has the layer's top token (Fig. 8)", caption
     )
 
 
-def _cases_chart(result: Composition) -> Any:
+CASES = ("where a memory agrees", "all cases")
+DRAWN_CASES = ("y", "function_words")  # the target and the list of stop words
+
+
+def _measures(found: AgreeingCases) -> dict[str, tuple[Interval, Interval]]:
+    """Shares of the cases where a memory agrees, and of all, by what the cases are."""
+    return {
+        "stop word": (found.stop_word, found.stop_word_base),
+        "punctuation": (found.punctuation, found.punctuation_base),
+        "prefix under 5 tokens": (found.short, found.short_base),
+    }
+
+
+def _beside_cases(result: Composition) -> list[Row]:
+    """A control's shares of the cases where a memory agrees."""
+    return [
+        {
+            "target": found.target,
+            "stopwords": found.stopwords,
+            "measure": measure,
+            "series": style.BESIDE,
+            "beside": pair[0].estimate,
+            "n": pair[0].n,
+        }
+        for found in result.agreeing
+        for measure, pair in _measures(found).items()
+    ]
+
+
+def _cases_chart(result: Composition, beside: Sequence[Row] = ()) -> Any:
     """The two percentages, beside their base rates."""
-    names = ("where a memory agrees", "all cases")
     rows: list[Row] = []
     for found in result.agreeing:
-        measures = {
-            "stop word": (found.stop_word, found.stop_word_base),
-            "punctuation": (found.punctuation, found.punctuation_base),
-            "prefix under 5 tokens": (found.short, found.short_base),
-        }
         rows += [
             {
                 "target": found.target,
@@ -125,16 +167,16 @@ def _cases_chart(result: Composition) -> Any:
                 "series": name,
                 **share.fields("share"),
             }
-            for measure, pair in measures.items()
-            for name, share in zip(names, pair, strict=True)
+            for measure, pair in _measures(found).items()
+            for name, share in zip(CASES, pair, strict=True)
         ]
-    which = ("y", "function_words")
-    data = style.base(rows, style.enough_cases()).transform_filter(
-        (alt.datum.target == which[0]) & (alt.datum.stopwords == which[1])
+    every = style.base([*rows, *beside], style.enough_cases()).transform_filter(
+        (alt.datum.target == DRAWN_CASES[0]) & (alt.datum.stopwords == DRAWN_CASES[1])
     )
-    colour = style.series("series", names, (style.BLUE, style.GREY))
+    data = style.own_rows(every)
+    colour = style.series("series", CASES, (style.BLUE, style.GREY))
     y = alt.Y("measure:N", title=None, sort=None, axis=alt.Axis(labelLimit=200))
-    offset = alt.YOffset("series:N", sort=list(names))
+    offset = alt.YOffset("series:N", sort=[*CASES, style.BESIDE])
     x = alt.X("share:Q", title="share of the cases", axis=alt.Axis(format="~%", tickCount=5))
     bars = data.mark_bar().encode(y=y, yOffset=offset, x=x, color=colour)
     error = data.mark_rule(color=style.INK).encode(
@@ -143,9 +185,13 @@ def _cases_chart(result: Composition) -> Any:
     caption = (
         "Cases are pairs of prefix and layer; the token is the top token of y, stop words are our "
         "list of function words. Grey: the same shares over all cases, agreeing or not."
-        + style.few_cases_note([row for row in rows if (row["target"], row["stopwords"]) == which])
+        + style.beside_note(beside, "where a memory agrees,", "Ticks")
+        + style.few_cases_note(
+            [row for row in rows if (row["target"], row["stopwords"]) == DRAWN_CASES]
+        )
     )
-    chart = style.with_size(alt.layer(bars, error), height=160)
+    ticks = style.beside_ticks(every, beside, y=y, yOffset=offset)
+    chart = style.with_size(alt.layer(bars, error, *ticks), height=160)
     return style.with_caption(
         chart, "Stop words and short prefixes where a memory agrees with its layer", caption
     )
@@ -158,6 +204,7 @@ FIGURES: tuple[Figure[Composition], ...] = (
         read="The share of each layer's memories that is active for one prefix (in a gated layer: "
         "whose gate is on), and how many make up 90 % of the sum.",
         paper="10 to 50 % of the memories, fewest around layer 10 (figure 7).",
+        beside=_beside_active,
     ),
     Figure(
         "composition-zero-agreement",
@@ -165,6 +212,7 @@ FIGURES: tuple[Figure[Composition], ...] = (
         read="Share of prefixes where the layer's top token is not the top token of any active "
         "memory. Random directions in place of the values show what chance would give.",
         paper="At least about 68 % in every layer (figure 8).",
+        beside=_beside_zero_agreement,
     ),
     Figure(
         "composition-cases",
@@ -172,5 +220,6 @@ FIGURES: tuple[Figure[Composition], ...] = (
         read="In the cases where some memory does agree: how often the token is a stop word and "
         "the prefix short, compared with the same shares over all cases.",
         paper="60 % stop words, 43 % short prefixes; base rates are not given there.",
+        beside=_beside_cases,
     ),
 )

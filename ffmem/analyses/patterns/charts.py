@@ -21,12 +21,25 @@ from ffmem.analyses.patterns.record import (
 from ffmem.figures import style
 
 
-def patterns_chart(summary: Summary, controls: Sequence[ControlRate] = ()) -> Any:
+def _beside_covered(result: PatternResults) -> list[style.Row]:
+    """The share of a control's triggers that a pattern covers."""
+    return [
+        {"layer": layer.layer, "beside": layer.covered.estimate, "triggers": layer.triggers}
+        for layer in result.summary.layers
+    ]
+
+
+def patterns_chart(
+    summary: Summary, controls: Sequence[ControlRate] = (), beside: Sequence[style.Row] = ()
+) -> Any:
     """Stacked bars, shallow at the bottom, what no pattern covers on top."""
     rows = _rows(summary)
     title = "Triggers by kind of shared pattern (Fig. 2)"
-    text = _patterns_caption(summary, controls) + style.few_cases_note(rows, "triggers")
-    return style.with_caption(style.with_size(_bars(rows)), title, text)
+    text = _patterns_caption(summary, controls) + style.beside_note(beside, "what is covered")
+    text += style.few_cases_note(rows, "triggers")
+    data = style.base([*rows, *beside], style.enough_cases("triggers"))
+    chart = alt.layer(_bars(style.own_rows(data)), *style.beside_band(data, beside))
+    return style.with_caption(style.with_size(chart), title, text)
 
 
 def readings_chart(found: BlindReadings) -> Any:
@@ -37,7 +50,8 @@ def readings_chart(found: BlindReadings) -> Any:
         "permuted weights, read blind": found.permuted,
     }
     rows = [{"who": who, **row} for who, summary in panels.items() for row in _rows(summary)]
-    chart = style.by_group(_bars(rows), "who", tuple(panels))
+    bars = _bars(style.base(rows, style.enough_cases("triggers")))
+    chart = style.by_group(bars, "who", tuple(panels))
     title = "The same as a language model reads it, which did not know key from control (Fig. 2)"
     text = _readings_caption(found) + style.few_cases_note(rows, "triggers")
     return style.with_caption(chart, title, text, panels=len(panels))
@@ -86,24 +100,20 @@ def _rows(summary: Summary) -> list[style.Row]:
     ]
 
 
-def _bars(rows: Sequence[style.Row]) -> alt.Chart:
+def _bars(data: alt.Chart) -> alt.Chart:
     colours = (style.BLUE, style.PURPLE, style.ORANGE, style.GREY)
-    return (
-        style.base(rows, style.enough_cases("triggers"))
-        .mark_bar()
-        .encode(
-            x=style.layer_axis(),
-            y=alt.Y(
-                "share:Q",
-                title="share of triggers",
-                stack=True,
-                axis=alt.Axis(format="~%"),
-                scale=alt.Scale(domain=[0, 1]),
-            ),
-            color=style.series("label", LABELS, colours),
-            order=alt.Order("order:Q"),
-            tooltip=style.tooltip("layer:O", "label:N", "share:Q", "low:Q", "high:Q", "keys:Q"),
-        )
+    return data.mark_bar().encode(
+        x=style.layer_axis(),
+        y=alt.Y(
+            "share:Q",
+            title="share of triggers",
+            stack=True,
+            axis=alt.Axis(format="~%"),
+            scale=alt.Scale(domain=[0, 1]),
+        ),
+        color=style.series("label", LABELS, colours),
+        order=alt.Order("order:Q"),
+        tooltip=style.tooltip("layer:O", "label:N", "share:Q", "low:Q", "high:Q", "keys:Q"),
     )
 
 
@@ -140,7 +150,7 @@ def _patterns_caption(summary: Summary, controls: Sequence[ControlRate]) -> str:
 FIGURES: tuple[Figure[PatternResults], ...] = (
     Figure(
         "patterns",
-        lambda result: patterns_chart(result.summary, result.controls),
+        lambda result, beside=(): patterns_chart(result.summary, result.controls, beside),
         read="Each bar is one layer; its parts add up to all triggers of the drawn keys. Orange "
         "growing upwards would mean that upper layers look for meaning. What the annotator finds "
         "on control keys, where there is nothing to find, is in the caption: random prefixes, "
@@ -148,6 +158,7 @@ FIGURES: tuple[Figure[PatternResults], ...] = (
         "strangers, one trigger of each of 25 keys of the layer.",
         paper="Layers 1 to 9 mostly shallow, 10 to 16 mostly semantic; 65 to 80 % covered (figure "
         "2, annotated by people).",
+        beside=_beside_covered,
     ),
     Figure(
         "patterns-read-blind",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import altair as alt
 
 from ffmem.analyses.analysis import Figure
-from ffmem.analyses.refinement.record import Refinement
+from ffmem.analyses.refinement.record import LayerStep, Refinement
+from ffmem.analyses.statistics import Interval
 from ffmem.figures import style
 from ffmem.figures.style import Row
 
@@ -19,7 +21,21 @@ def _conventions(result: Refinement) -> list[str]:
     return [rows.convention for rows in result.conventions]
 
 
-def _final_token_chart(result: Refinement) -> Any:
+def _beside_steps(result: Refinement, number: Callable[[LayerStep], Interval]) -> list[Row]:
+    """A control's number by convention and layer."""
+    return [
+        {
+            "convention": rows.convention,
+            "layer": step.layer,
+            "beside": number(step).estimate,
+            "n": number(step).n,
+        }
+        for rows in result.conventions
+        for step in rows.steps
+    ]
+
+
+def _final_token_chart(result: Refinement, beside: Sequence[Row] = ()) -> Any:
     """Figure 9: bars with intervals, the shuffled control as a line."""
     names = ("own final token", "another prefix's")
     rows: list[Row] = [
@@ -33,7 +49,7 @@ def _final_token_chart(result: Refinement) -> Any:
         for step in rows.steps
         for name, share in zip(names, (step.settled, step.shuffled), strict=True)
     ]
-    data = style.base(rows, style.enough_cases())
+    data = style.base([*rows, *beside], style.enough_cases())
     x, y = style.layer_axis(), style.percent("share", "residual has it on top", domain=[0, 1])
     colour = style.series("series", names, (style.BLUE, style.GREY))
     own, other = (data.transform_filter(alt.datum.series == name) for name in names)
@@ -41,12 +57,13 @@ def _final_token_chart(result: Refinement) -> Any:
         own.mark_bar(opacity=0.75).encode(x=x, y=y, color=colour),
         own.mark_rule(color=style.INK).encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
         other.mark_line(point=True).encode(x=x, y=y, color=colour),
+        *style.beside_band(data, beside, ("layer", "convention")),
     )
     groups = _conventions(result)
     caption = (
         f"Share of {result.prefixes:,} validation prefixes whose residual before the layer already "
         "has the model's final token on top (figure 9), 95 % Wilson intervals. Grey: the final "
-        "token of another prefix." + style.few_cases_note(rows)
+        "token of another prefix." + style.beside_note(beside) + style.few_cases_note(rows)
     )
     panels = style.by_group(chart, "convention", groups)
     return style.with_caption(
@@ -54,7 +71,7 @@ def _final_token_chart(result: Refinement) -> Any:
     )
 
 
-def probability_chart(result: Refinement) -> Any:
+def probability_chart(result: Refinement, beside: Sequence[Row] = ()) -> Any:
     """Figure 10: a box per layer."""
     rows: list[Row] = [
         {
@@ -67,17 +84,19 @@ def probability_chart(result: Refinement) -> Any:
         for rows in result.conventions
         for step in rows.steps
     ]
-    data = style.base(rows, style.enough_cases())
-    x = style.layer_axis()
+    every = style.base([*rows, *beside], style.enough_cases())
+    data, x = style.own_rows(every), style.layer_axis()
     mean = data.mark_line(color=style.ORANGE, point=alt.OverlayMarkDef(size=18)).encode(
         x=x, y=alt.Y("mean:Q")
     )
     title = "probability of the final token"
-    chart = alt.layer(style.box(data, x, title, domain=[0, 1]), mean)
+    band = style.beside_band(every, beside, ("layer", "convention"))
+    chart = alt.layer(style.box(data, x, title, domain=[0, 1]), *band, mean)
     groups = _conventions(result)
     caption = (
         "Probability that the residual before each layer gives to the model's final token "
         "(figure 10): median, quartiles, 5 to 95 %; the line is the mean."
+        + style.beside_note(beside, "the mean")
         + style.few_cases_note(rows)
     )
     panels = style.by_group(chart, "convention", groups)
@@ -86,7 +105,20 @@ def probability_chart(result: Refinement) -> Any:
     )
 
 
-def _winners_chart(result: Refinement) -> Any:
+def _beside_kept(result: Refinement) -> list[Row]:
+    """How often a control's layer leaves the residual's token in place."""
+    return [
+        {
+            "convention": rows.convention,
+            "layer": step.layer,
+            "beside": step.residual.estimate + step.agreement.estimate,
+        }
+        for rows in result.conventions
+        for step in rows.steps
+    ]
+
+
+def _winners_chart(result: Refinement, beside: Sequence[Row] = ()) -> Any:
     """Figure 11: stacked shares."""
     names = {
         "residual": "the residual’s",
@@ -110,8 +142,9 @@ def _winners_chart(result: Refinement) -> Any:
         for order, name in enumerate(names)
     ]
     colours = (style.BLUE, style.GREEN, style.ORANGE, style.PURPLE)
-    chart = (
-        style.base(rows)
+    data = style.base([*rows, *beside])
+    bars = (
+        style.own_rows(data)
         .mark_bar()
         .encode(
             x=style.layer_axis(),
@@ -120,12 +153,14 @@ def _winners_chart(result: Refinement) -> Any:
             order=alt.Order("order:Q"),
         )
     )
+    chart = alt.layer(bars, *style.beside_band(data, beside, ("layer", "convention")))
     groups = _conventions(result)
     most = max(step.veto_both.estimate for rows in result.conventions for step in rows.steps)
     caption = (
         "Whose top token is the block's (figure 11): the residual's, both, neither's (composition) "
         "or the layer's (ffn). Residual and layer agree and are outvoted in at most "
         f"{100 * most:.1f} %; that is counted as composition."
+        + style.beside_note(beside, "where blue and green end")
     )
     panels = style.by_group(chart, "convention", groups)
     return style.with_caption(
@@ -133,7 +168,19 @@ def _winners_chart(result: Refinement) -> Any:
     )
 
 
-def _veto_chart(result: Refinement) -> Any:
+def _beside_veto(result: Refinement) -> list[Row]:
+    """How often a control's layer pushes down the token that is replaced."""
+    return [
+        {
+            "layer": row.layer,
+            "beside": row.old_pushed_down.estimate,
+            "n": row.old_pushed_down.n,
+        }
+        for row in result.conventions[0].veto
+    ]
+
+
+def _veto_chart(result: Refinement, beside: Sequence[Row] = ()) -> Any:
     """The rank of the old token under the layer's own output, changed and unchanged."""
     names = ("token is replaced", "token stays")
     rows: list[Row] = [
@@ -150,9 +197,9 @@ def _veto_chart(result: Refinement) -> Any:
             (names[1], row.unchanged_pushed_down, row.unchanged_old_rank),
         )
     ]
-    data = style.base(rows, style.enough_cases())
+    every = style.base([*rows, *beside], style.enough_cases())
+    data, x = style.own_rows(every), style.layer_axis()
     colour = style.series("series", names, (style.ORANGE, style.GREY))
-    x = style.layer_axis()
 
     def panel(field: str, title: str) -> Any:
         lines = data.mark_line(point=True).encode(
@@ -164,11 +211,13 @@ def _veto_chart(result: Refinement) -> Any:
     band = data.mark_area(opacity=0.15).encode(
         x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
     )
-    pushed = style.with_size(alt.layer(band, pushed), width=style.panel_width(2))
+    controls = style.beside_band(every, beside)
+    pushed = style.with_size(alt.layer(*controls, band, pushed), width=style.panel_width(2))
     chart = alt.hconcat(pushed, panel("median_rank", "median rank under y (100 % is the bottom)"))
     caption = (
         "The residual's top token under the layer's own output y. If layers changed predictions by "
         "veto, replaced tokens would stand at the bottom of y. Grey: tokens that stay."
+        + style.beside_note(beside, "replaced tokens")
         + style.few_cases_note(rows)
     )
     return style.with_caption(
@@ -232,12 +281,14 @@ FIGURES: tuple[Figure[Refinement], ...] = (
         _final_token_chart,
         read="Share of prefixes whose final token is already on top of the residual (logit lens).",
         paper="About a third in the bottom few layers, growing fast from layer 10 (figure 9).",
+        beside=lambda result: _beside_steps(result, lambda step: step.settled),
     ),
     Figure(
         "refinement-probability",
         probability_chart,
         read="The probability that the residual gives to the final token.",
         paper="Rises through the layers (figure 10).",
+        beside=lambda result: _beside_steps(result, lambda step: step.mean_probability),
     ),
     Figure(
         "refinement-winners",
@@ -246,6 +297,7 @@ FIGURES: tuple[Figure[Refinement], ...] = (
         "LayerNorm(r) what its keys read, y = FF(x) what it adds, o = y + r what leaves the block: "
         "the token of o is that of r, of both, of y, or of neither (composition).",
         paper="Residual and agreement the vast majority; composition far above ffn (figure 11).",
+        beside=_beside_kept,
     ),
     Figure(
         "refinement-veto",
@@ -253,6 +305,7 @@ FIGURES: tuple[Figure[Refinement], ...] = (
         read="Where the token changes: how often the layer pushes the old one down, compared with "
         "tokens that stay on top.",
         paper="A conjecture there, not measured.",
+        beside=_beside_veto,
     ),
     Figure(
         "refinement-logits",

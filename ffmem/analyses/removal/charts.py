@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -11,7 +12,20 @@ from ffmem.analyses.removal.record import REMOVALS, Removal
 from ffmem.figures import style
 
 
-def removal_chart(result: Removal) -> Any:
+def _beside_removal(result: Removal) -> list[style.Row]:
+    """What a control's keys lose with the last token."""
+    return [
+        {
+            "layer": layer.layer,
+            "beside": layer.last.mean.estimate / 100,
+            "triggers": layer.triggers,
+        }
+        for layer in result.layers
+        if layer.last.mean.n
+    ]
+
+
+def removal_chart(result: Removal, beside: Sequence[style.Row] = ()) -> Any:
     """One line for each removed token, with the interval over keys around it."""
     rows = [
         {
@@ -27,7 +41,8 @@ def removal_chart(result: Removal) -> Any:
         if (change := getattr(layer, kind)).mean.n
     ]
     colour = style.series("removed", [f"{kind} token" for kind in REMOVALS])
-    data = style.base(rows, style.enough_cases("triggers", style.LEAST_MEAN))
+    every = style.base([*rows, *beside], style.enough_cases("triggers", style.LEAST_MEAN))
+    data = style.own_rows(every)
     axis = alt.Axis(format="~%")
     band = data.mark_area(opacity=0.18).encode(
         x=style.layer_axis(),
@@ -42,8 +57,10 @@ def removal_chart(result: Removal) -> Any:
         tooltip=style.tooltip("layer:O", "removed:N", "change:Q", "low:Q", "high:Q", "triggers:Q"),
     )
     title = "Change of the coefficient when a token is removed (Fig. 3)"
-    text = _removal_caption(result) + style.few_cases_note(rows, "triggers", style.LEAST_MEAN)
-    return style.with_caption(style.with_size(alt.layer(band, line)), title, text)
+    text = _removal_caption(result) + style.beside_note(beside, "the last token")
+    text += style.few_cases_note(rows, "triggers", style.LEAST_MEAN)
+    chart = alt.layer(band, *style.beside_band(every, beside), line)
+    return style.with_caption(style.with_size(chart), title, text)
 
 
 def _removal_caption(result: Removal) -> str:
@@ -65,5 +82,6 @@ FIGURES: tuple[Figure[Removal], ...] = (
         read="The lower a line, the more of the coefficient is lost with that token. A key that "
         "only looks at the last word loses all of it with the last token.",
         paper="The last token costs most, and less so in upper layers (figure 3).",
+        beside=_beside_removal,
     ),
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
 from ffmem.analyses.analysis import Figure
-from ffmem.analyses.values.record import Bin, Values
+from ffmem.analyses.values.record import Bin, Predictive, ValueGroup, Values
 from ffmem.figures import style
 from ffmem.figures.style import Row
 
@@ -37,11 +38,24 @@ def _agreement_rows(result: Values) -> list[Row]:
     return rows
 
 
-def _agreement_chart(result: Values) -> Any:
+def _beside_agreement(result: Values) -> list[Row]:
+    """How often a control's values agree."""
+    return [
+        {
+            "layer": found.layer,
+            "cells": found.cells,
+            "beside": found.all.estimate,
+            "n": found.all.n,
+        }
+        for found in result.agreement
+    ]
+
+
+def _agreement_chart(result: Values, beside: Sequence[Row] = ()) -> Any:
     """Figure 4: bars with their intervals, chance as a band, the released target as a line."""
     rows = _agreement_rows(result)
     groups = sorted({row["cells"] for row in rows})
-    data = style.base(rows, style.enough_cases())
+    data = style.base([*rows, *beside], style.enough_cases())
     main, *chance, released = AGREEMENT
     y = style.percent("share", "values that predict the next token")
     names = (main, CHANCE, released)
@@ -66,15 +80,26 @@ def _agreement_chart(result: Values) -> Any:
     caption = (
         f"Share of {cells:,} cells per layer whose value's top token is the token after the key's "
         f"strongest trigger (figure 4), 95 % Wilson intervals. A random token of the vocabulary "
-        f"agrees in {100 / result.vocabulary:.4f} %." + style.few_cases_note(rows)
+        f"agrees in {100 / result.vocabulary:.4f} %."
+        + style.beside_note(beside, "the next token")
+        + style.few_cases_note(rows)
     )
-    chart = style.by_group(alt.layer(bars, error, control, line), "cells", groups)
+    band = style.beside_band(data, beside, ("layer", "cells"))
+    chart = style.by_group(alt.layer(bars, error, control, *band, line), "cells", groups)
     return style.with_caption(
         chart, "Agreement of value and next token (Fig. 4)", caption, len(groups)
     )
 
 
-def _ranks_chart(result: Values) -> Any:
+def _beside_ranks(result: Values) -> list[Row]:
+    """The median rank of the next token under a control's values."""
+    return [
+        {"layer": found.layer, "cells": found.cells, "n": found.n, "beside": found.quantiles[2]}
+        for found in result.ranks
+    ]
+
+
+def _ranks_chart(result: Values, beside: Sequence[Row] = ()) -> Any:
     """Figure 5: a box per layer, the shuffled control's quartiles beside it."""
     rows: list[Row] = []
     for found in result.ranks:
@@ -85,7 +110,7 @@ def _ranks_chart(result: Values) -> Any:
         other = style.quantile_fields(found.shuffled_quantiles)
         rows.append({**place, "series": "keys shuffled", **other, "mrr": found.shuffled_mrr})
     groups = sorted({row["cells"] for row in rows})
-    data = style.base(rows, style.enough_cases())
+    data = style.base([*rows, *beside], style.enough_cases())
     x = style.layer_axis()
     own = style.box(
         data.transform_filter(alt.datum.series == "own trigger"), x, "rank of the next token"
@@ -94,13 +119,16 @@ def _ranks_chart(result: Values) -> Any:
     band = chance.mark_area(color=style.CONTROL, opacity=0.2).encode(
         x=x, y=alt.Y("q25:Q"), y2=alt.Y2("q75:Q")
     )
-    median = chance.mark_line(color=style.CONTROL, strokeDash=[4, 3]).encode(x=x, y=alt.Y("q50:Q"))
+    median = chance.mark_line(color=style.CONTROL).encode(x=x, y=alt.Y("q50:Q"))
     caption = (
         f"Rank of the strongest trigger's next token under the value, 0 the best of "
         f"{result.vocabulary:,} (figure 5): median, quartiles, 5 to 95 %. Grey: another key's next "
-        "token, median and quartiles." + style.few_cases_note(rows)
+        "token, median and quartiles."
+        + style.beside_note(beside, "the median")
+        + style.few_cases_note(rows)
     )
-    chart = style.by_group(alt.layer(band, median, own), "cells", groups)
+    controls = style.beside_band(data, beside, ("layer", "cells"))
+    chart = style.by_group(alt.layer(band, median, own, *controls), "cells", groups)
     return style.with_caption(
         chart, "Rank of the next token under the value (Fig. 5)", caption, len(groups)
     )
@@ -156,11 +184,21 @@ def _bin_rows(kind: str, bins: tuple[Bin, ...]) -> list[Row]:
     ]
 
 
-def probability_chart(result: Values) -> Any:
+def _beside_bins(result: Values) -> list[Row]:
+    """How often a control's values agree, by twentieth."""
+    return [
+        {"kind": "quantiles", "bin": number, "beside": found.agreement.estimate}
+        | {"n": found.agreement.n}
+        for number, found in enumerate(result.quantile_bins, 1)
+    ]
+
+
+def probability_chart(result: Values, beside: Sequence[Row] = ()) -> Any:
     """Figure 6 twice: equally wide bins, and bins of equally many cells."""
     rows = _bin_rows("equal width", result.equal_width)
     rows += _bin_rows("quantiles", result.quantile_bins)
-    data = style.base(rows)
+    every = style.base([*rows, *beside])
+    data = style.own_rows(every)
     wide = data.transform_filter(
         (alt.datum.kind == "equal width") & (alt.datum.n >= style.LEAST_SHARE)
     )
@@ -192,41 +230,56 @@ def probability_chart(result: Values) -> Any:
         many.mark_bar(color=style.BLUE, opacity=0.75).encode(x=place, y=low),
         many.mark_rule(color=style.INK).encode(x=place, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
         many.mark_tick(color=style.INK, thickness=4).encode(x=place, y=alt.Y("shuffled:Q")),
+        *style.beside_band(every, beside, ("bin",), place),
     )
     chart = alt.hconcat(equal, style.with_size(alt.layer(*parts), width=style.panel_width(2)))
     caption = (
         "Agreement of all layers' cells by the probability of the value's top token (figure 6). "
         "Left: ten bins of equal width, cells in each written above. Right: twenty bins of equally "
         "many cells. Rules: 95 % Wilson; grey ticks: keys shuffled. Bins of fewer than "
-        f"{style.LEAST_SHARE} cells are not drawn."
+        f"{style.LEAST_SHARE} cells are not drawn." + style.beside_note(beside, "agreement")
     )
     return style.with_caption(
         chart, "Agreement by the value's top probability (Fig. 6)", caption, 2
     )
 
 
-def _predictive_chart(result: Values) -> Any:
+def _predictive_measures(found: Predictive, group: ValueGroup) -> dict[str, float]:
+    """What the chart shows of one group of values."""
+    return {
+        f"in layers from {found.first_upper_layer}": group.upper / max(group.n, 1),
+        "with an agreeing trigger": group.agreeing / max(group.n, 1),
+        "mean precision of the triggers": group.precision.estimate,
+    }
+
+
+def _beside_predictive(result: Values) -> list[Row]:
+    """The same of the values of highest probability of a control."""
+    found = result.predictive
+    return [
+        {"values": style.BESIDE, "measure": name, "beside": share}
+        for name, share in _predictive_measures(found, found.largest).items()
+    ]
+
+
+def _predictive_chart(result: Values, beside: Sequence[Row] = ()) -> Any:
     """The values of highest probability beside random ones: layers, agreement, precision."""
     found = result.predictive
     rows: list[Row] = []
     for group in (found.largest, found.random_same_layers, found.random):
-        measures = {
-            f"in layers from {found.first_upper_layer}": group.upper / max(group.n, 1),
-            "with an agreeing trigger": group.agreeing / max(group.n, 1),
-            "mean precision of the triggers": group.precision.estimate,
-        }
         rows += [
             {"values": group.name, "measure": name, "share": share, "n": group.n}
-            for name, share in measures.items()
+            for name, share in _predictive_measures(found, group).items()
         ]
     names = [group.name for group in (found.largest, found.random_same_layers, found.random)]
     measure = alt.Y("measure:N", title=None, sort=None, axis=alt.Axis(labelLimit=220))
-    data = style.base(rows)
+    every = style.base([*rows, *beside])
+    data = style.own_rows(every)
     whole = alt.Scale(domain=[0, 1])
     axis = alt.Axis(format="~%", tickCount=5)
     share = alt.X("share:Q", title="share of the values", axis=axis, scale=whole)
     colour = style.series("values", names, (style.BLUE, style.GREEN, style.GREY))
-    offset = alt.YOffset("values:N", sort=names)
+    offset = alt.YOffset("values:N", sort=[*names, style.BESIDE])
     bars = data.mark_bar().encode(y=measure, yOffset=offset, x=share, color=colour)
     text = data.mark_text(align="left", dx=4, color=style.INK).encode(
         y=measure, yOffset=offset, x=share, text=alt.Text("share:Q", format=".1%")
@@ -234,8 +287,10 @@ def _predictive_chart(result: Values) -> Any:
     caption = (
         f"The {found.largest.n} values with the largest maximal probability of all "
         f"{result.counts['cells']:,} cells, and as many random ones."
+        + style.beside_note(beside, "the values of highest probability", "Ticks")
     )
-    chart = style.with_size(alt.layer(bars, text), height=200)
+    ticks = style.beside_ticks(every, beside, y=measure, yOffset=offset)
+    chart = style.with_size(alt.layer(bars, text, *ticks), height=200)
     title = f"The {found.largest.n} values with the highest top-token probability"
     return style.with_caption(chart, title, caption)
 
@@ -247,6 +302,7 @@ FIGURES: tuple[Figure[Values], ...] = (
         read="A bar that ends above the grey band means more than chance. The band gives every key "
         "another key's value, or a random token of the text, so common tokens are accounted for.",
         paper="About 0 in layers 1 to 10, then rising to 3.5 %; chance 0.0004 % (figure 4).",
+        beside=_beside_agreement,
     ),
     Figure(
         "values-ranks",
@@ -254,6 +310,7 @@ FIGURES: tuple[Figure[Values], ...] = (
         read="Lower is better: 0 means that the next token is the value's first choice. Boxes "
         "below the grey band are better than another key's value.",
         paper="The rank improves through the layers (figure 5).",
+        beside=_beside_ranks,
     ),
     Figure(
         "values-probability",
@@ -261,6 +318,7 @@ FIGURES: tuple[Figure[Values], ...] = (
         read="Bars that rise to the right mean that values with a higher top probability agree "
         "more often. The last bins on the left have few values: see the counts above them.",
         paper="Agreement rises with the maximal probability (figure 6).",
+        beside=_beside_bins,
     ),
     Figure(
         "values-mass",
@@ -280,5 +338,6 @@ FIGURES: tuple[Figure[Values], ...] = (
         "with random ones of the same layers.",
         paper="Of the 100 values with the highest top-token probability 97 are in layers 11 to 16; "
         "46 have at least one agreeing trigger among 50.",
+        beside=_beside_predictive,
     ),
 )

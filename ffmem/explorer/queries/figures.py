@@ -117,7 +117,8 @@ def charts_of_analysis(context: StudyContext, name: str) -> dict[str, dict[str, 
         return {}
     from ffmem.figures.saving import spec_of  # here: charts are slow to import
 
-    charts = charts_of(name, context.study.result(name))
+    study = context.study
+    charts = charts_of(name, study.result(name), study.controls_of(name))
     return {figure: spec_of(chart) for figure, chart in charts.items()}
 
 
