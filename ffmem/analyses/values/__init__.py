@@ -21,9 +21,9 @@ def _measure(inputs: StudyInputs) -> Values:
 
 
 def _arrays(inputs: StudyInputs) -> dict[str, Any]:
-    from ffmem.analyses.values.measure import value_arrays
+    import torch
 
-    return value_arrays(inputs.values)
+    return {"ranks": torch.cat([part.ranks.int() for part in inputs.values]).numpy()}
 
 
 def _figures() -> tuple[Figure[Values], ...]:
@@ -44,5 +44,5 @@ ANALYSIS = Analysis(
     grows=Growth("tested_triggers", "triggers a key"),
     questions=QUESTIONS,
     left_out=Values.left_out,
-    arrays={"values": _arrays},
+    arrays=_arrays,
 )
