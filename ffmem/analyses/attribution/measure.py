@@ -67,9 +67,7 @@ def measure(model: LanguageModel, sample: PrefixSample, prompts: int, seed: int)
         gain=_gain(own, layers),
         prompts=len(own),
         drawn=DRAWN,
-        listed=LISTED,
         refusal=refusal,
-        seed=seed,
     )
 
 
