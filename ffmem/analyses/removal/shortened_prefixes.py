@@ -47,11 +47,10 @@ class CoefficientQuery:
 
 @dataclass(frozen=True)
 class QueryAnswers:
-    """One coefficient per question, in order, and what it took to find them."""
+    """One coefficient per question, in order, and how many rows the model read for them."""
 
     values: Tensor
     rows: int
-    tokens: int
 
 
 @dataclass
@@ -74,14 +73,13 @@ def shortened_coefficients(
     runs as far as the deepest layer asked about.
     """
     values = torch.zeros(len(questions))
-    rows = tokens = 0
+    rows = 0
     sentences = _rows_by_sentence(questions)
     batches = _batches(sentences, budget, 0 if model.bos is None else 1)
     for batch in sized_steps(batches, sum(map(len, sentences)), "shortened triggers", len):
         _read(model, batch, values)
         rows += len(batch)
-        tokens += sum(len(row.tokens) for row in batch)
-    return QueryAnswers(values, rows, tokens)
+    return QueryAnswers(values, rows)
 
 
 def _rows_by_sentence(questions: Sequence[CoefficientQuery]) -> list[list[_Row]]:
