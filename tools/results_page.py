@@ -24,17 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.analyses.catalogue import CLAIMS, judge
+from ffmem.analyses.claim import Claim, Effect, Finding, Unit, interval_text
 from ffmem.analyses.statistics import Interval
 from ffmem.analyses.study import open_study
-from ffmem.analyses.verdicts import (
-    Claim,
-    Effect,
-    Finding,
-    Unit,
-    Verdict,
-    interval_text,
-    judge_claims,
-)
+from ffmem.analyses.verdicts import Verdict, judge_claims
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
+    from ffmem.analyses.claim import AnyClaim
     from ffmem.analyses.inputs.study_inputs import StudyInputs
-    from ffmem.analyses.verdicts import AnyClaim
     from ffmem.store.folder import StudyFolder
 
 R = TypeVar("R")  # the record of an analysis

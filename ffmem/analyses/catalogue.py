@@ -26,10 +26,11 @@ from ffmem.analyses import (
     weights,
 )
 from ffmem.analyses.analysis import Analysis, Sizes
+from ffmem.analyses.claim import AnyClaim
 from ffmem.analyses.open_claims.looks import ClaimLook, read_looks
 from ffmem.analyses.open_claims.needs import Measurement, with_needs
 from ffmem.analyses.values.claims import layers_are_most_parameters
-from ffmem.analyses.verdicts import AnyClaim, Verdict, judge_claims
+from ffmem.analyses.verdicts import Verdict, judge_claims
 from ffmem.errors import FfmemError, shorten
 from ffmem.version import VERSION
 

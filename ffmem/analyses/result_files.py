@@ -40,6 +40,13 @@ def read_result(path: Path) -> ResultFile:
         ) from None
 
 
+def plain_result(folder: StudyFolder, name: str) -> dict[str, Any]:
+    """A result in plain values; nothing where there is none."""
+    path = folder.result(name)
+    found: dict[str, Any] = read_result(path).result if path.exists() else {}
+    return found
+
+
 NOT_SETTINGS = ("scan", "ffmem")  # a result of another scan or version is out of date
 
 

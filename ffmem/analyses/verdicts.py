@@ -1,4 +1,4 @@
-"""Claims as functions that decide, from a study and its controls, whether each holds.
+"""Judge claims: from a study and its controls, whether each holds, and how sure that is.
 
 A control is the same architecture without what training has left: with random weights, or with the
 model's own weights in random order. There are several of both kinds, because one is a lottery.
@@ -9,11 +9,21 @@ What people judged stands beside what the rules did: where there is any, it deci
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Literal
 
-from ffmem.analyses.result_files import read_result
+from ffmem.analyses.claim import (
+    FEWEST,
+    AnyClaim,
+    Finding,
+    Results,
+    Source,
+    Unit,
+    exact,
+    interval_text,
+)
+from ffmem.analyses.open_claims.need import Need
 from ffmem.analyses.statistics import (
     Interval,
     beyond_seeds,
@@ -22,12 +32,7 @@ from ffmem.analyses.statistics import (
     difference,
     holm,
 )
-from ffmem.store.folder import StudyFolder
-from ffmem.text import duration_text
 
-R = TypeVar("R")  # the record of an analysis
-Unit = Literal["share", "number", "change", "rank"]
-Source = Literal["paper", "conjecture", "own"]  # who says it; only the paper's are counted as such
 Outcome = Literal["holds", "also without training", "does not hold", "undecided"]
 SIGNS: dict[Outcome, str] = {
     "holds": "✓",
@@ -38,144 +43,7 @@ SIGNS: dict[Outcome, str] = {
 NO_CONTROL = "no control"  # the reason of what could hold otherwise
 ERROR_RATE = 0.05  # that any claim of a table is wrongly said to hold
 FIRST_LOOK = 0.9  # of it; the second look has half of the rest, and each later one half of that
-FEWEST = 20  # prefixes or keys below which no interval is believed
-READ_BLIND = "language model, read blind"  # how the name of a reader that comes with ffmem begins
-MODELS = ("llm:", READ_BLIND)  # what the names of language models begin with
-PROGRAMS = ("rules", *MODELS)  # and those of all annotators that are not people
-BLIND = "compared with the blind controls that the same reader judged"  # not with a model's
-
-
-@dataclass(frozen=True)
-class Effect:
-    """A number or difference above zero that must lie above its bar, by prefix or by key."""
-
-    name: str
-    found: Interval
-    bar: float = 0.0
-
-    @property
-    def chance(self) -> float:
-        """The p-value that it is not above the bar."""
-        return 1.0 if self.found.n < FEWEST else chance_at_most(self.found, self.bar)
-
-    @property
-    def chance_of_less(self) -> float:
-        """The p-value that it is not below the bar."""
-        return 1.0 if self.found.n < FEWEST else chance_at_least(self.found, self.bar)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A claim's number in this study, its control, and the effects that decide.
-
-    Every effect must lie above its bar, and the first above that of untrained models. `alone` says
-    why the bars alone decide, and `reason` why nothing can be decided, where that is so; `awaits`
-    says who then could. `same_judge` is the same in keys of permuted weights, where whoever judged
-    this has judged those too: it stands for the controls. `whole` says that all there is was read.
-    """
-
-    number: Interval
-    control: Interval | None
-    against: str  # what the control is
-    effects: tuple[Effect, ...] = ()
-    detail: str = ""
-    reason: str = ""
-    same_judge: Finding | None = None
-    alone: str = ""
-    awaits: str = ""
-    whole: bool = False
-
-
-Results = Mapping[str, Any]  # by name of analysis
 Controls = Mapping[str, Sequence[Results]]  # of every kind those of each seed
-
-
-@dataclass(frozen=True)
-class Claim(Generic[R]):
-    """One claim: the paper's words and number, and the rule that decides it by computation."""
-
-    name: str
-    analysis: str  # that answers it, and in whose chapter it stands
-    says: str
-    paper: str
-    unit: Unit
-    holds_if: str
-    source: Source
-    check: Callable[[R], Finding]
-    figure: str = ""  # of the analysis, that shows it
-
-    @property
-    def analyses(self) -> tuple[str, ...]:
-        """The analyses that answer it."""
-        return (self.analysis,)
-
-    def find(self, results: Results) -> Finding | None:
-        """The finding in these results; None where the analysis has none."""
-        found = results.get(self.analysis)
-        return None if found is None else self.check(found)
-
-
-@dataclass(frozen=True)
-class JointClaim:
-    """A claim that two others decide together; it stands in the chapter of the first."""
-
-    name: str
-    says: str
-    paper: str
-    unit: Unit
-    holds_if: str
-    source: Source
-    first: Claim[Any]
-    second: Claim[Any]
-    join: Callable[[Finding, Finding], Finding]
-    figure: str = ""
-
-    @property
-    def analysis(self) -> str:
-        """The analysis in whose chapter it stands."""
-        return self.first.analysis
-
-    @property
-    def analyses(self) -> tuple[str, ...]:
-        """The analyses that answer it."""
-        return (self.first.analysis, self.second.analysis)
-
-    def find(self, results: Results) -> Finding | None:
-        """The finding in these results; None where one of the analyses has none."""
-        one, other = self.first.find(results), self.second.find(results)
-        return None if one is None or other is None else self.join(one, other)
-
-
-AnyClaim = Claim[Any] | JointClaim
-
-
-def claim(  # noqa: PLR0913 - the columns of a table of claims
-    analysis: str,
-    paper: str,
-    unit: Unit,
-    holds_if: str,
-    source: Source = "paper",
-    figure: str = "",
-) -> Callable[[Callable[[R], Finding]], Claim[R]]:
-    """Make a claim of a function that decides it: its docstring is the claim, its name the name."""
-
-    def make(check: Callable[[R], Finding]) -> Claim[R]:
-        name, says = check.__name__.replace("_", "-"), check.__doc__ or ""
-        return Claim(name, analysis, says, paper, unit, holds_if, source, check, figure)
-
-    return make
-
-
-def joint_claim(
-    first: Claim[Any], second: Claim[Any], paper: str, unit: Unit, holds_if: str
-) -> Callable[[Callable[[Finding, Finding], Finding]], JointClaim]:
-    """The same for a claim of the paper that a function decides from the findings of two."""
-
-    def make(join: Callable[[Finding, Finding], Finding]) -> JointClaim:
-        name, says = join.__name__.replace("_", "-"), join.__doc__ or ""
-        return JointClaim(name, says, paper, unit, holds_if, "paper", first, second, join)
-
-    return make
 
 
 @dataclass(frozen=True)
@@ -192,44 +60,6 @@ class ControlEffect:
     seeds: int
     more: Interval  # how much larger it is in the study
     passes: bool  # most of them lie above the bars
-
-
-WAYS = {  # how a claim gets what it needs, by kind of need
-    "more": "`ffmem study DIR --decide`",
-    "text": "a longer --valid, and a new folder",
-    "controls": "the same command without --no-controls",
-    "people": "sheets by `ffmem annotate`",
-    "analysis": "the same command with --only",
-}
-
-
-@dataclass(frozen=True)
-class Need:
-    """What would decide an undecided claim: `amount` more of a unit, or times the text; seconds.
-
-    Of the other kinds `unit` says it in words.
-    """
-
-    kind: Literal["more", "text", "controls", "people", "analysis", "nothing"]
-    unit: str
-    amount: float | None = None
-    seconds: float | None = None
-
-    @property
-    def text(self) -> str:
-        """As a person says it: `12 more keys a layer, 7 s`."""
-        words = self.unit
-        if self.kind == "more" and self.amount is not None:
-            words = f"{self.amount:,.0f} more {self.unit}"
-        elif self.kind == "text" and self.amount is not None:
-            words = f"{self.amount:.1f} times {self.unit}"
-        return words if self.seconds is None else f"{words}, {duration_text(self.seconds)}"
-
-    @property
-    def sentence(self) -> str:
-        """The same after what it answers."""
-        way = f" ({WAYS[self.kind]})" if self.kind in WAYS else ""
-        return f"what would decide it: {self.text}{way}"
 
 
 @dataclass(frozen=True)
@@ -269,12 +99,6 @@ class Verdict:
         if self.finding.alone:
             words.append(f"judged by its bar alone: {self.finding.alone}")
         return "; ".join(words)
-
-
-def ways_to_decide(verdicts: Sequence[Verdict]) -> list[str]:
-    """How the undecided claims get what they need, a line for each kind of need."""
-    kinds = {one.need.kind for one in verdicts if one.need is not None}
-    return [f"{kind}: {way}" for kind, way in WAYS.items() if kind in kinds]
 
 
 def control_text(one: ControlEffect, unit: Unit) -> str:
@@ -524,63 +348,3 @@ def tally(verdicts: Sequence[Verdict]) -> Tally:
     outcomes = {name: words.count(name) for name in SIGNS}
     untested = sum(verdict.reason == NO_CONTROL for verdict in mine)
     return Tally(len(mine), outcomes, len(verdicts) - len(mine), untested)
-
-
-def interval_text(number: Interval | None, unit: Unit, interval: bool = True) -> str:
-    """An interval as a person reads it: `3.5 % (3.1 .. 3.9, n = 4,096)`."""
-    if number is None or math.isnan(number.estimate):
-        return "–"
-    scale, end = (100, " %") if unit in ("share", "rank") else (1, " %" if unit == "change" else "")
-    value = f"{_number_text(scale * number.estimate)}{end}"
-    if not interval:
-        return value
-    high = min(number.high, 1.0) if unit == "share" else number.high  # no share is above 100 %
-    ends = (
-        ""
-        if math.isnan(number.low) or number.low == number.high  # counted, not estimated
-        else " .. ".join(_number_text(scale * one) for one in (number.low, high)) + ", "
-    )
-    return f"{value} ({ends}n\u00a0=\u00a0{number.n:,})"
-
-
-def _number_text(value: float) -> str:
-    """More places for small numbers, so that 0.04 does not become 0.0."""
-    places = 1 if abs(value) >= 1 else 2
-    return f"{round(value, places) + 0.0:.{places}f}"
-
-
-def exact(value: float, n: int) -> Interval:
-    """A number that was counted, not estimated from a sample of itself."""
-    return Interval(value, math.nan, math.nan, n)
-
-
-def is_person(annotator: str) -> bool:
-    """Whether an annotator's name is that of a person."""
-    return not annotator.startswith(PROGRAMS)
-
-
-def is_language_model(annotator: str) -> bool:
-    """Whether an annotator's name is that of a language model."""
-    return annotator.startswith(MODELS)
-
-
-def plain_result(folder: StudyFolder, name: str) -> dict[str, Any]:
-    """A result in plain values; nothing where there is none."""
-    path = folder.result(name)
-    found: dict[str, Any] = read_result(path).result if path.exists() else {}
-    return found
-
-
-def up_to(end: float, number: Interval) -> Interval:
-    """How far a number lies below an end."""
-    return Interval(end - number.estimate, end - number.high, end - number.low, number.n)
-
-
-def share_text(share: float) -> str:
-    """A share as a person reads it: `3.5 %`."""
-    return interval_text(exact(share, 0), "share", interval=False)
-
-
-def points_text(more: Interval) -> str:
-    """A difference of shares with its interval."""
-    return f"{100 * more.estimate:+.1f} points ({100 * more.low:.1f} .. {100 * more.high:.1f})"

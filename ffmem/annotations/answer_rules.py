@@ -11,13 +11,13 @@ from typing import Literal
 from ffmem.analyses.patterns.record import MIN_TRIGGERS, PATTERN_KINDS
 from ffmem.annotations.sheets import PatternAnswer, Sheet
 from ffmem.errors import FfmemError, shorten
+from ffmem.store.people.annotators import RULES
 from ffmem.text import UNSEEN
 
 Field = Literal["description", "class", "prefixes"]
 LONGEST_DESCRIPTION = 500  # characters
 LONGEST_NAME = 80
-BY_PROGRAM = "rules"
-NAME_PATTERN = rf"^(?!\s*{BY_PROGRAM}\s*$)[^{UNSEEN}]*[^\s{UNSEEN}][^{UNSEEN}]*$"
+NAME_PATTERN = rf"^(?!\s*{RULES}\s*$)[^{UNSEEN}]*[^\s{UNSEEN}][^{UNSEEN}]*$"
 DESCRIPTION_PATTERN = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
 
 
@@ -98,7 +98,7 @@ def _prefixes_fault(ranks: Sequence[int], prefixes: int) -> str | None:
 def check_name(annotator: str) -> str:
     """An annotator's name, or one sentence why it is not one."""
     name = " ".join(annotator.split())
-    if name == BY_PROGRAM:
+    if name == RULES:
         raise FfmemError(f"the name {name!r} is for answers by program; give another")
     if len(name) > LONGEST_NAME or not re.fullmatch(NAME_PATTERN, annotator):
         raise FfmemError(

@@ -18,6 +18,7 @@ from ffmem.analyses.patterns.record import MIN_TRIGGERS, PatternKind
 from ffmem.annotations.answer_rules import check, normalise
 from ffmem.annotations.chat import CachedChat, Chat, Message, Reply, Usage
 from ffmem.annotations.sheets import PatternAnswer, Sheet
+from ffmem.store.people.annotators import LANGUAGE_MODEL
 
 MOST_PATTERNS = 6  # that are asked for; the paper's people saw 3.6
 REPAIRS = 2  # times a reply that breaks the rules is sent back
@@ -112,7 +113,7 @@ class Explainer:
     @property
     def annotator(self) -> str:
         """The name under which its answers stand."""
-        return f"llm:{self.name}"
+        return f"{LANGUAGE_MODEL}{self.name}"
 
 
 class WatchedChat:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 CHOICE_PREFIX = "chosen-"  # begins the name of a sheet that somebody picked by looking at the key
 Judgement = Literal["related", "distant"]
-RULES = "rules"  # who the rule's judgements are saved as
 ON_A_SHEET = 25
 
 

@@ -9,16 +9,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from ffmem.analyses.claim import Unit, interval_text
+from ffmem.analyses.open_claims.need import ways_to_decide
 from ffmem.analyses.statistics import Interval
-from ffmem.analyses.verdicts import (
-    SIGNS,
-    Outcome,
-    Unit,
-    Verdict,
-    interval_text,
-    tally,
-    ways_to_decide,
-)
+from ffmem.analyses.verdicts import SIGNS, Outcome, Verdict, tally
 from ffmem.cli.output import print_hanging
 from ffmem.text import cut_end
 

@@ -19,10 +19,10 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ffmem.analyses.claim import interval_text
 from ffmem.analyses.matches import By, Question, Sort
 from ffmem.analyses.patterns.record import Pattern
 from ffmem.analyses.search import Hit, SearchAnswer
-from ffmem.analyses.verdicts import interval_text
 from ffmem.annotations.explanations import QUESTIONS
 from ffmem.report.rendering import whole_numbers
 from ffmem.store.memory_page import Evidence, MemoryPage

@@ -16,9 +16,10 @@ from typing import Any
 from ffmem.analyses.analysis import Figure
 from ffmem.analyses.catalogue import ANALYSES, applicable, claims_on
 from ffmem.analyses.last_layer.record import Case
+from ffmem.analyses.open_claims.need import ways_to_decide
 from ffmem.analyses.study import Study
 from ffmem.analyses.values.record import ValueRow
-from ffmem.analyses.verdicts import Verdict, tally, ways_to_decide
+from ffmem.analyses.verdicts import Verdict, tally
 from ffmem.records import json_text, to_plain
 from ffmem.report.comparison import DrawnFigure, StudySummary
 from ffmem.report.examples import (

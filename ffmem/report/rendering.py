@@ -12,7 +12,8 @@ from typing import Any
 
 import jinja2
 
-from ffmem.analyses.verdicts import SIGNS, interval_text
+from ffmem.analyses.claim import interval_text
+from ffmem.analyses.verdicts import SIGNS
 from ffmem.errors import IN_NUMBERS
 from ffmem.files.whole_files import write_whole
 from ffmem.text import cut

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ffmem.analyses.catalogue import ANALYSES, results_with_judgements
+from ffmem.analyses.claim import AnyClaim, interval_text
 from ffmem.analyses.statistics import Interval
 from ffmem.analyses.study import Study
-from ffmem.analyses.verdicts import AnyClaim, Verdict, findings_beside, interval_text
+from ffmem.analyses.verdicts import Verdict, findings_beside
 
 LINE = (96, 22)  # pixels: of the small line over the layers
 

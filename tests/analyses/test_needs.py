@@ -9,19 +9,11 @@ from statistics import NormalDist, fmean, stdev
 
 import pytest
 
+from ffmem.analyses.claim import Claim, Effect, Finding
+from ffmem.analyses.open_claims.need import WAYS, Need
 from ffmem.analyses.open_claims.needs import Measurement, need_of_units, with_needs
 from ffmem.analyses.statistics import Interval
-from ffmem.analyses.verdicts import (
-    WAYS,
-    Claim,
-    Effect,
-    Finding,
-    LaterLook,
-    Need,
-    Verdict,
-    judge_claims,
-    look_weight,
-)
+from ffmem.analyses.verdicts import LaterLook, Verdict, judge_claims, look_weight
 
 KEYS = Measurement(100, "keys a layer", 10.0)
 ABOVE = NormalDist().inv_cdf(0.975)

@@ -20,6 +20,16 @@ from ffmem.address import Address
 from ffmem.analyses.catalogue import CLAIMS
 from ffmem.analyses.causal.claims import silencing_matters
 from ffmem.analyses.causal.record import NextTokenEffect
+from ffmem.analyses.claim import (
+    FEWEST,
+    AnyClaim,
+    Claim,
+    Effect,
+    Finding,
+    JointClaim,
+    exact,
+    interval_text,
+)
 from ffmem.analyses.composition.measure import dip_depth
 from ffmem.analyses.inputs.blind_readings import READER, read_sheets, reader_name
 from ffmem.analyses.last_layer.claims import last_changes_are_distant
@@ -44,22 +54,7 @@ from ffmem.analyses.statistics import (
     wilson,
 )
 from ffmem.analyses.study import Study
-from ffmem.analyses.verdicts import (
-    ERROR_RATE,
-    FEWEST,
-    AnyClaim,
-    Claim,
-    Effect,
-    Finding,
-    JointClaim,
-    Outcome,
-    Verdict,
-    decide,
-    exact,
-    interval_text,
-    judge_claims,
-    tally,
-)
+from ffmem.analyses.verdicts import ERROR_RATE, Outcome, Verdict, decide, judge_claims, tally
 from tests.analyses.planted_studies import DIP, FLAT, PLANTED, RISE, Planted, key_patterns
 
 NAMES = [one.name for one in CLAIMS]

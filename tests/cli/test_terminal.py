@@ -19,13 +19,15 @@ from rich.console import Console
 from rich.text import Text
 
 from ffmem.address import Address
+from ffmem.analyses.claim import Finding, Source
 from ffmem.analyses.estimate import CorpusSize, Estimate
 from ffmem.analyses.matches import By
+from ffmem.analyses.open_claims.need import Need
 from ffmem.analyses.patterns.record import HeldOutScore
 from ffmem.analyses.runner import AnalysisEvent
 from ffmem.analyses.search import Hit
 from ffmem.analyses.statistics import Interval
-from ffmem.analyses.verdicts import NO_CONTROL, Finding, Need, Outcome, Source, Verdict, tally
+from ffmem.analyses.verdicts import NO_CONTROL, Outcome, Verdict, tally
 from ffmem.cli import main as command_line
 from ffmem.cli.claims import MARKS, print_verdicts
 from ffmem.cli.commands.annotate import print_held_out

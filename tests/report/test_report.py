@@ -24,8 +24,10 @@ from ffmem.analyses.catalogue import (
     judge,
     results_with_judgements,
 )
+from ffmem.analyses.claim import Finding, interval_text
 from ffmem.analyses.inputs.blind_readings import READER, reader_name
 from ffmem.analyses.last_layer.record import BlindCases, JudgesCases
+from ffmem.analyses.open_claims.need import WAYS
 from ffmem.analyses.patterns.record import (
     BlindReadings,
     JudgesPatterns,
@@ -35,7 +37,7 @@ from ffmem.analyses.patterns.record import (
 from ffmem.analyses.result_files import ResultFile, write_result
 from ffmem.analyses.statistics import wilson
 from ffmem.analyses.study import Study, charts_of, open_study
-from ffmem.analyses.verdicts import WAYS, Finding, Outcome, interval_text
+from ffmem.analyses.verdicts import Outcome
 from ffmem.cli.main import main
 from ffmem.errors import StoreError
 from ffmem.figures import style

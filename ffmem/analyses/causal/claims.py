@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ffmem.analyses.causal.record import Causal
+from ffmem.analyses.claim import Effect, Finding, claim, up_to
 from ffmem.analyses.statistics import mean_of_layers
-from ffmem.analyses.verdicts import Effect, Finding, claim, up_to
 
 
 @claim(

@@ -5,17 +5,9 @@ from __future__ import annotations
 import statistics
 
 from ffmem.analyses.analysis import PaperQuestion
+from ffmem.analyses.claim import Effect, Finding, claim, exact, joint_claim, points_text, share_text
 from ffmem.analyses.composition.record import Composition
 from ffmem.analyses.patterns.claims import semantic_takes_over
-from ffmem.analyses.verdicts import (
-    Effect,
-    Finding,
-    claim,
-    exact,
-    joint_claim,
-    points_text,
-    share_text,
-)
 
 
 @claim(

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from ffmem.analyses.verdicts import READ_BLIND
 from ffmem.demo import READINGS
+from ffmem.store.people.annotators import READ_BLIND
 
 Source = Literal["demo", "permuted"]  # the model that a sheet was drawn from
 Judgement = Literal["related", "distant"]

@@ -6,20 +6,13 @@ import math
 from typing import Any
 
 from ffmem.analyses.analysis import PaperQuestion
+from ffmem.analyses.claim import BLIND, Effect, Finding, claim, share_text, up_to
 from ffmem.analyses.last_layer.record import JudgedCases, JudgesCases, LastLayer
+from ffmem.analyses.result_files import plain_result
 from ffmem.analyses.statistics import difference
-from ffmem.analyses.verdicts import (
-    BLIND,
-    Effect,
-    Finding,
-    claim,
-    is_person,
-    plain_result,
-    share_text,
-    up_to,
-)
 from ffmem.records import restore
 from ffmem.store.folder import StudyFolder
+from ffmem.store.people.annotators import is_person
 
 
 @claim(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ffmem.analyses.analysis import Workload
 from ffmem.analyses.catalogue import CLAIMS
-from ffmem.analyses.verdicts import FEWEST
+from ffmem.analyses.claim import FEWEST
 
 Count = Callable[[Workload], float]
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ffmem.analyses.claim import Finding
 from ffmem.analyses.result_files import ResultFile, read_result, write_result
-from ffmem.analyses.verdicts import Finding, LaterLook
+from ffmem.analyses.verdicts import LaterLook
 from ffmem.errors import StoreError
 from ffmem.records import UNRESTORABLE, restore, to_plain
 from ffmem.store.folder import StudyFolder

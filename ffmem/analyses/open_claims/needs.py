@@ -13,14 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
+from ffmem.analyses.claim import FEWEST, Effect, Finding
+from ffmem.analyses.open_claims.need import Need
 from ffmem.analyses.statistics import Interval, difference
 from ffmem.analyses.verdicts import (
-    FEWEST,
     NO_CONTROL,
     ControlEffect,
-    Effect,
-    Finding,
-    Need,
     Verdict,
     chance_of_failing,
     chance_of_holding,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ffmem.analyses.analysis import PaperQuestion
+from ffmem.analyses.claim import BLIND, Effect, Finding, claim, exact, share_text, up_to
 from ffmem.analyses.patterns.record import (
     ControlRate,
     JudgedPatterns,
@@ -16,22 +17,11 @@ from ffmem.analyses.patterns.record import (
     PatternResults,
     Summary,
 )
-from ffmem.analyses.result_files import read_result
+from ffmem.analyses.result_files import plain_result, read_result
 from ffmem.analyses.statistics import Interval, difference, wilson
-from ffmem.analyses.verdicts import (
-    BLIND,
-    Effect,
-    Finding,
-    claim,
-    exact,
-    is_language_model,
-    is_person,
-    plain_result,
-    share_text,
-    up_to,
-)
 from ffmem.records import restore
 from ffmem.store.folder import StudyFolder
+from ffmem.store.people.annotators import is_language_model, is_person
 
 Patterns = PatternResults | JudgedPatterns
 MOST_FALSE = 0.1  # of control keys that may have a pattern

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from ffmem.analyses.analysis import PaperQuestion
+from ffmem.analyses.claim import Effect, Finding, claim, exact, share_text
 from ffmem.analyses.refinement.record import LayerStep, Refinement
 from ffmem.analyses.statistics import lower_and_upper
-from ffmem.analyses.verdicts import Effect, Finding, claim, exact, share_text
 
 
 @claim(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ffmem.analyses.analysis import PaperQuestion
+from ffmem.analyses.claim import Effect, Finding, claim
 from ffmem.analyses.removal.record import Removal
 from ffmem.analyses.statistics import lower_and_upper, mean_of_layers
-from ffmem.analyses.verdicts import Effect, Finding, claim
 
 
 @claim(

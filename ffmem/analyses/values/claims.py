@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 
 from ffmem.analyses.analysis import PaperQuestion
+from ffmem.analyses.claim import Effect, Finding, claim, exact, share_text, up_to
 from ffmem.analyses.statistics import UPPER, Interval, difference, lower_and_upper, wilson
 from ffmem.analyses.values.record import LayerAgreement, ValueGroup, Values
-from ffmem.analyses.verdicts import Effect, Finding, claim, exact, share_text, up_to
 
 
 @claim(

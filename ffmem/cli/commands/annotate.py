@@ -239,8 +239,9 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     """
     from ffmem.analyses.study import open_study
     from ffmem.annotations.markdown import case_sheet_text
-    from ffmem.annotations.sheets import RULES, draw_case_sheets
+    from ffmem.annotations.sheets import draw_case_sheets
     from ffmem.errors import StoreError
+    from ffmem.store.people.annotators import RULES
 
     annotations, study = open_database(folder, database), open_study(folder)
     result = study.result("last-layer")

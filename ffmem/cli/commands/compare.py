@@ -174,7 +174,7 @@ def claim_text(verdicts: Sequence[Verdict]) -> str:
 
 def number_text(verdict: Verdict) -> str:
     """A study's number of a claim against its control's."""
-    from ffmem.analyses.verdicts import interval_text
+    from ffmem.analyses.claim import interval_text
 
     if verdict.finding is None:
         return "not measured"

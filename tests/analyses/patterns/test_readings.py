@@ -22,9 +22,9 @@ from ffmem.analyses.patterns.measure import blind_readings
 from ffmem.analyses.patterns.prefixes import Prefix, random_prefixes
 from ffmem.analyses.patterns.rule_annotator import RuleAnnotator
 from ffmem.analyses.patterns.surface_patterns import Background
-from ffmem.analyses.verdicts import is_language_model, is_person
 from ffmem.annotations.sheets import Sheet, draw_sheets
 from ffmem.models.language_model import LanguageModel
+from ffmem.store.people.annotators import is_language_model, is_person
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import scanned_lines
 from tests.analyses.planted import filler
