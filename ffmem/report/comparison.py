@@ -8,31 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ffmem.analyses.study import Study
 from ffmem.analyses.verdicts import Tally, Verdict, tally
 from ffmem.errors import FfmemError
 from ffmem.files.whole_files import prepare_target
+from ffmem.report.about import about
+from ffmem.report.chapters import DrawnFigure, drawn_figures
 
 PAGE, AXIS, LEAST = 950, 75, 200  # pixels: of a row, of what surrounds a chart, of a chart
-
-
-@dataclass(frozen=True)
-class DrawnFigure:
-    """A chart without its heading, which the page sets in its own type."""
-
-    name: str
-    title: str
-    caption: str
-    read: str
-    paper: str
-    claims: tuple[str, ...]  # that it shows, by name
-    spec: dict[str, Any]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no point has enough cases to be drawn; the caption says so."""
-        from ffmem.figures.style import draws_nothing
-
-        return draws_nothing(self.spec)
 
 
 class NamedStudy(Protocol):
@@ -90,6 +73,13 @@ class Comparison:
     def claims(self) -> list[tuple[Verdict, ...]]:
         """The verdicts of every claim, one per study."""
         return list(zip(*(side.verdicts for side in self.studies), strict=True))
+
+
+def summarise(study: Study, figures: bool = True) -> StudySummary:
+    """The part of a study that a comparison needs: claims, and figures if requested."""
+    drawn = drawn_figures(study) if figures else ()
+    name, folder = study.model_name, study.folder
+    return StudySummary(name, folder, about(study), study.verdicts, drawn)
 
 
 def compare(studies: Sequence[StudySummary]) -> Comparison:

@@ -23,8 +23,7 @@ from ffmem.errors import FfmemError
 from ffmem.files.whole_files import write_whole
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
-from ffmem.report.build import summarise
-from ffmem.report.comparison import write_comparison
+from ffmem.report.comparison import summarise, write_comparison
 from ffmem.store.folder import check_folder
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search.lookup import MemoryIndex

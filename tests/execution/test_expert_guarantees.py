@@ -26,8 +26,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
-from ffmem.report.build import summarise
-from ffmem.report.comparison import compare
+from ffmem.report.comparison import compare, summarise
 from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search.lookup import MemoryIndex

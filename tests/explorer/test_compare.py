@@ -21,8 +21,7 @@ from ffmem.explorer.context import open_context
 from ffmem.explorer.queries.compare import studies_beside
 from ffmem.models.loading import load
 from ffmem.records import to_plain
-from ffmem.report.build import summarise
-from ffmem.report.comparison import compare
+from ffmem.report.comparison import compare, summarise
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import FEW_LINES, scanned_lines
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from ffmem.analyses.study import Study
-from ffmem.report.build import summarise
-from ffmem.report.comparison import write_comparison
+from ffmem.report.comparison import summarise, write_comparison
 
 
 @pytest.fixture(scope="module")

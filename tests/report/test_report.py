@@ -43,15 +43,9 @@ from ffmem.errors import StoreError
 from ffmem.figures import style
 from ffmem.figures.saving import rows_of
 from ffmem.records import to_plain
-from ffmem.report.build import (
-    Report,
-    build,
-    chapters,
-    html,
-    references,
-    summarise,
-)
-from ffmem.report.comparison import compare, shared_charts, write_comparison
+from ffmem.report.about import references
+from ffmem.report.build import Report, build, chapters, html
+from ffmem.report.comparison import compare, shared_charts, summarise, write_comparison
 from ffmem.report.examples import annotated_key
 from ffmem.report.rendering import script_source
 from ffmem.workflows import control_analyses

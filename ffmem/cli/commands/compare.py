@@ -119,9 +119,8 @@ def check_options(memories: bool, out: Path | None, others: Sequence[str]) -> No
 def compare_claims(stores: Sequence[ScanStore], out: Path | None, as_json: bool) -> None:
     """Print the claims of some studies; draw the page too where one is asked for."""
     from ffmem.analyses.study import Study
-    from ffmem.report.build import summarise
     from ffmem.report.comparison import compare as side_by_side
-    from ffmem.report.comparison import write_comparison
+    from ffmem.report.comparison import summarise, write_comparison
 
     summaries = [summarise(Study(store), figures=out is not None) for store in stores]
     found = side_by_side([replace(one, figures=()) for one in summaries])

@@ -17,13 +17,13 @@ from ffmem.explorer.context import StudyContext
 from ffmem.figures.saving import picture
 from ffmem.locations import is_remote
 from ffmem.models.language_model import LanguageModel
-from ffmem.report.build import summarise
 from ffmem.report.comparison import (
     Comparison,
     StudySummary,
     compare,
     distinct_labels,
     shared_charts,
+    summarise,
 )
 from ffmem.store.folder import StudyFolder
 
