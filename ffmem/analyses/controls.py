@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.analyses.statistics import Interval
+from ffmem.analyses.statistics import TAILS, Interval
 from ffmem.models.blocks.trace import torch_seed
 from ffmem.models.device_placement import own_parameters, place_like, tensor_of
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.wrapping import wrap
 from ffmem.store.scan_store import ScanStore
+
+SHUFFLES = 200  # of pairs, for what chance gives
 
 
 def shuffle_rows(numbers: Tensor, generator: torch.Generator) -> Tensor:
@@ -22,22 +24,20 @@ def shuffle_rows(numbers: Tensor, generator: torch.Generator) -> Tensor:
     return numbers[torch.randperm(len(numbers), generator=generator)]
 
 
-def agreement_of_shuffles(
-    found: Tensor, wanted: Tensor, generator: torch.Generator, rounds: int = 200
-) -> Interval:
+def agreement_of_shuffles(found: Tensor, wanted: Tensor, generator: torch.Generator) -> Interval:
     """How often `found` equals `wanted` (both [cell]) when the pairs are shuffled.
 
-    The estimate is the mean of `rounds` shuffles; 95 % of them lie between low and high. A `wanted`
+    The estimate is the mean of many shuffles; 95 % of them lie between low and high. A `wanted`
     below zero is missing and agrees with nothing.
     """
     if not len(found):
         return Interval(float("nan"), float("nan"), float("nan"), 0)
     said = found.masked_fill(found < 0, -1).int().numpy()  # side by side in memory, which a
     other = wanted.masked_fill(wanted < 0, -2).int().numpy()  # column of a table is not
-    orders = (torch.randperm(len(other), generator=generator).numpy() for _ in range(rounds))
+    orders = (torch.randperm(len(other), generator=generator).numpy() for _ in range(SHUFFLES))
     counts = [int(np.count_nonzero(said == other.take(order))) for order in orders]
     shares = torch.tensor(counts, dtype=torch.double) / len(found)
-    low, high = shares.quantile(torch.tensor([0.025, 0.975], dtype=torch.double)).tolist()
+    low, high = shares.quantile(torch.tensor(TAILS, dtype=torch.double)).tolist()
     return Interval(float(shares.mean()), low, high, len(found))
 
 

@@ -21,6 +21,10 @@ T = TypeVar("T")
 PAPER_LAYERS = 16
 UPPER = 6 / PAPER_LAYERS  # the paper's layers 11 to 16, as a share of the depth
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+LEVEL = 0.95  # of every interval
+TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+REACH = NormalDist().inv_cdf(TAILS[1])  # deviations from the middle of a normal interval to its end
+BOOTSTRAPS = 1000  # rounds of a bootstrap that a figure shows
 _RESAMPLE_SIZE = 1 << 22  # numbers held while resampling
 _BOOTSTRAP_SIZE = 1 << 16  # draws of a bootstrap held, which a core's cache has room for
 MOST_UNITS = 2048  # that a bootstrap draws: a layer of a large model has ten times as many keys
@@ -47,9 +51,7 @@ def quantiles(numbers: Tensor | NDArray[Any]) -> tuple[float, ...]:
     return tuple(float(one) for one in np.quantile(np.asarray(numbers), QUANTILES))
 
 
-def bootstrap(
-    values: Tensor, generator: torch.Generator, rounds: int = 1000, level: float = 0.95
-) -> Interval:
+def bootstrap(values: Tensor, generator: torch.Generator, rounds: int = BOOTSTRAPS) -> Interval:
     """The mean and its percentile interval, resampling the first axis.
 
     With very many observations, random groups of them are resampled, which are independent too.
@@ -72,19 +74,17 @@ def bootstrap(
         drawn_sums = sums.index_select(0, drawn.flatten()).view_as(drawn).sum(dim=1)
         more = torch.from_numpy(np.count_nonzero(drawn.numpy() < larger, axis=1))
         means.append(drawn_sums / (units * size + more))
-    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.double)
-    low, high = torch.cat(means).quantile(tails).tolist()
+    low, high = torch.cat(means).quantile(torch.tensor(TAILS, dtype=torch.double)).tolist()
     return Interval(float(values.mean()), low, high, count)
 
 
-def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
+def wilson(successes: int, trials: int) -> Interval:
     """The share of successes with Wilson's score interval, which is valid near 0 and 1 too."""
     if trials == 0:
         return Interval(float("nan"), 0.0, 1.0, 0)
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    share, weight = successes / trials, z * z / trials
+    share, weight = successes / trials, REACH * REACH / trials
     middle = (share + weight / 2) / (1 + weight)
-    reach = z / (1 + weight) * (share * (1 - share) / trials + weight / (4 * trials)) ** 0.5
+    reach = REACH / (1 + weight) * (share * (1 - share) / trials + weight / (4 * trials)) ** 0.5
     low = 0.0 if successes == 0 else max(0.0, middle - reach)
     high = 1.0 if successes == trials else min(1.0, middle + reach)
     return Interval(share, low, high, trials)
@@ -95,13 +95,7 @@ def share_of(flags: Tensor) -> Interval:
     return wilson(int(flags.sum()), flags.numel())
 
 
-def pool_by_key(
-    sums: Tensor,
-    counts: Tensor,
-    generator: torch.Generator,
-    rounds: int = 1000,
-    level: float = 0.95,
-) -> Interval:
+def pool_by_key(sums: Tensor, counts: Tensor, generator: torch.Generator) -> Interval:
     """The sum of `sums` over the sum of `counts`, both [key]; whole keys are resampled.
 
     Triggers of one key are alike, so resampling triggers would give too narrow an interval.
@@ -113,9 +107,9 @@ def pool_by_key(
     sums, counts = sums[there].double(), counts[there].double()
     if not len(sums):
         return Interval(float("nan"), float("nan"), float("nan"), 0)
-    drawn = torch.randint(len(sums), (rounds, len(sums)), generator=generator)
+    drawn = torch.randint(len(sums), (BOOTSTRAPS, len(sums)), generator=generator)
     means = sums[drawn].sum(dim=1) / counts[drawn].sum(dim=1)
-    low, high = means.quantile(torch.tensor([(1 - level) / 2, (1 + level) / 2]).double())
+    low, high = means.quantile(torch.tensor(TAILS).double())
     return Interval(float(sums.sum() / counts.sum()), float(low), float(high), len(sums))
 
 
@@ -124,12 +118,10 @@ RULE_OF_THREE = 3  # units that can all be missed with a chance of 5 % per n: th
 SHARE = (0.0, 1.0)  # what no share lies outside of
 
 
-def resample(  # noqa: PLR0913 - a keyword for each setting
+def resample(
     tallies: Tensor,
     statistic: Callable[[Tensor], Tensor],
     largest: float | None = 1.0,
-    rounds: int = RESAMPLES,
-    level: float = 0.95,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
     """A statistic of sums over units, and its percentile interval when whole units are resampled.
@@ -142,7 +134,7 @@ def resample(  # noqa: PLR0913 - a keyword for each setting
     is estimated. Rows of zeros are units without counts, and are left out. The draws depend only on
     the number of units, so equal tallies give equal intervals.
     """
-    return Resamples(tallies, rounds).interval(statistic, largest, level, bounds)
+    return Resamples(tallies).interval(statistic, largest, bounds)
 
 
 class Resamples:
@@ -170,7 +162,6 @@ class Resamples:
         self,
         statistic: Callable[[Tensor], Tensor],
         largest: float | None = 1.0,
-        level: float = 0.95,
         bounds: tuple[float, float] = (-math.inf, math.inf),
     ) -> Interval:
         """The statistic and its percentile interval."""
@@ -181,7 +172,7 @@ class Resamples:
         if np.isnan(estimate):
             return Interval(estimate, estimate, estimate, count)
         found = statistic(self.sums).numpy()
-        low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
+        low, high = np.nanquantile(found, TAILS)
         reach = RULE_OF_THREE * (self._influence(statistic) if largest is None else largest / count)
         low, high = np.clip([min(low, estimate - reach), max(high, estimate + reach)], *bounds)
         return Interval(estimate, float(low), float(high), count)
@@ -213,7 +204,7 @@ def difference(one: Interval, other: Interval) -> Interval:
     return Interval(middle, middle - down, middle + up, min(one.n, other.n))
 
 
-def chance_at_most(found: Interval, bar: float, level: float = 0.95) -> float:
+def chance_at_most(found: Interval, bar: float) -> float:
     """The one-sided p-value that the true number is not above `bar`, from an interval's lower end.
 
     The distance to the lower end is taken as that of a normal distribution.
@@ -222,9 +213,8 @@ def chance_at_most(found: Interval, bar: float, level: float = 0.95) -> float:
         return 1.0
     if found.estimate <= found.low:  # counted, not estimated
         return 0.0 if found.estimate > bar else 1.0
-    normal = NormalDist()
-    spread = (found.estimate - found.low) / normal.inv_cdf((1 + level) / 2)
-    return 1 - normal.cdf((found.estimate - bar) / spread)
+    spread = (found.estimate - found.low) / REACH
+    return 1 - NormalDist().cdf((found.estimate - bar) / spread)
 
 
 def chance_at_least(found: Interval, bar: float) -> float:
@@ -268,7 +258,7 @@ def beyond_seeds(kinds: Sequence[Sequence[Interval]]) -> list[Interval]:
             variance = max(sum(squares) / freedom, own / max(count - 1, 1))
             reach = quantile * (variance * (1 + 1 / count)) ** 0.5
         else:
-            reach = max(NormalDist().inv_cdf(0.975) * ONE_SEED * abs(mean), (down + up) / 2)
+            reach = max(REACH * ONE_SEED * abs(mean), (down + up) / 2)
         down, up = ((half**2 + reach**2) ** 0.5 for half in (down, up))
         spans.append(Interval(mean, mean - down, mean + up, min(one.n for one in found)))
     return spans

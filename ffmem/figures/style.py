@@ -91,9 +91,9 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def layer_axis(title: str = "layer") -> alt.X:
+def layer_axis() -> alt.X:
     """The axis of layers, from left to right, as categories."""
-    return alt.X("layer:O", title=title, axis=alt.Axis(labelAngle=0, labelOverlap="greedy"))
+    return alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, labelOverlap="greedy"))
 
 
 def percent(field: str, title: str, **scale: Any) -> alt.Y:

@@ -140,7 +140,7 @@ def test_resampling_covers_a_ratio_about_as_often_as_it_says() -> None:
     for _ in range(200):
         size = torch.randint(1, 6, (80,), generator=draw).double()
         part = torch.stack([(torch.rand(int(n), generator=draw) < 0.3).sum() for n in size])
-        found = resample(torch.stack([part.double(), size], dim=1), share, rounds=300)
+        found = Resamples(torch.stack([part.double(), size], dim=1), 300).interval(share)
         hits += found.low <= 0.3 <= found.high
     assert hits >= 0.9 * 200
 

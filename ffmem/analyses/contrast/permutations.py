@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+SEED = 0  # of the deals
 DEALS = 200
 CONFIDENCE = 0.95  # share of the deals in which the level is held
 STEP, HIGHEST = 0.02, 100.0  # of the scores that are told apart
@@ -77,11 +78,11 @@ def deal(parts: int, first: int, seed: int) -> Floats:
 
 
 def compare_parts(
-    one: tuple[Floats, Floats], other: tuple[Floats, Floats], seed: int = 0
+    one: tuple[Floats, Floats], other: tuple[Floats, Floats]
 ) -> tuple[Floats, Passing]:
     """The score of every cell, and how many cells reach each score, from (fires, prefixes)."""
     prefixes = np.concatenate([one[1], other[1]])
-    sides = deal(len(prefixes), len(one[1]), seed)
+    sides = deal(len(prefixes), len(one[1]), SEED)
     steps = int(HIGHEST / STEP) + 1
     counts, true = np.zeros((len(sides), steps)), []
     for cells in _chunks(one[0].shape[1]):

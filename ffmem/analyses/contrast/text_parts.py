@@ -107,7 +107,7 @@ def _scanned_documents(store: ScanStore, settings: SentenceSettings) -> tuple[li
     return texts, sizes
 
 
-def read_parts(store: ScanStore, model: LanguageModel, most: int, seed: int = 0) -> TextParts:
+def read_parts(store: ScanStore, model: LanguageModel, most: int) -> TextParts:
     """The scanned text in parts; of a text of more than `most` sentences, documents at random.
 
     Of a document that would be more than a part of those, the first sentences are read.
@@ -118,7 +118,7 @@ def read_parts(store: ScanStore, model: LanguageModel, most: int, seed: int = 0)
     texts, sizes = _scanned_documents(store, settings)
     order, longest = np.arange(len(texts)), most
     if sum(sizes) > most:
-        order = priorities(torch.from_numpy(order), seed).argsort().numpy()
+        order = priorities(torch.from_numpy(order), seed=0).argsort().numpy()
         longest = max(1, most // FEWEST_DOCUMENTS)
     end = key.corpus["max_sentences"] or most
     found: dict[int, Sentences] = {}

@@ -119,7 +119,7 @@ def _last_words(store: ScanStore, rows: Ints, end: NDArray[np.int32]) -> Ints:
     return np.asarray(words - np.searchsorted(owner, rows))
 
 
-def match_memories(one: ScanStore, other: ScanStore, seed: int = 0) -> Matching:
+def match_memories(one: ScanStore, other: ScanStore) -> Matching:
     """The best match of every cell among those of another model, scanned on the same text."""
     if not is_one_text(one, other):
         raise StoreError(
@@ -130,7 +130,7 @@ def match_memories(one: ScanStore, other: ScanStore, seed: int = 0) -> Matching:
     mine, theirs = trigger_places(one, by_word), trigger_places(other, by_word)
     best, score = best_matches(mine, theirs)
     back, _ = best_matches(theirs, mine)
-    _, control = best_matches(mine, theirs.shuffle(seed))
+    _, control = best_matches(mine, theirs.shuffle(seed=0))
     mutual = (best >= 0) & (back[best] == np.arange(mine.cells))
     indexes = MemoryIndex.at_once(one), MemoryIndex.at_once(other)
     return Matching(*indexes, best, score, control, mutual)

@@ -17,7 +17,7 @@ from ffmem.address import Address
 from ffmem.analyses.controls import shuffle_rows
 from ffmem.analyses.inputs.prefix_sample import NO_TOKEN
 from ffmem.analyses.values.record import Group
-from ffmem.memories.projection import PAPER_LENS, Lens, best, in_chunks, in_order, is_odd
+from ffmem.memories.projection import best, in_chunks, in_order, is_odd
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
@@ -100,13 +100,13 @@ def cell_values(layer: FeedForward, signed: bool) -> Tensor:
 
 @torch.no_grad()
 def rank_values(
-    model: LanguageModel, store: ScanStore, generator: torch.Generator, lens: Lens = PAPER_LENS
+    model: LanguageModel, store: ScanStore, generator: torch.Generator
 ) -> Iterator[LayerValueRankings]:
     """One layer of the scan after the other; all logits of a layer are never held at once."""
     for number in steps(store.memories, "ranking values"):
         triggers = trigger_tokens(store, number)
         other = shuffle_rows(triggers.next[:, 0], generator)
-        scores = cell_scores(model, number, store.cells.signed, lens)
+        scores = cell_scores(model, number, store.cells.signed)
         wanted = torch.cat([triggers.next, other[:, None]], dim=1)
         top, probability, ranks, mass, by_chance = read_cells(
             scores, wanted, other_keys_tokens(triggers.next, number)
@@ -134,17 +134,15 @@ def other_keys_tokens(following: Tensor, seed: int) -> Tensor:
     return found
 
 
-def cell_scores(
-    model: LanguageModel, number: int, signed: bool, lens: Lens = PAPER_LENS
-) -> Iterator[tuple[slice, Tensor]]:
+def cell_scores(model: LanguageModel, number: int, signed: bool) -> Iterator[tuple[slice, Tensor]]:
     """Logits of the values of a layer's cells, some cells at a time, with the cells they are.
 
     All cells come once. Of two signs the second follows the first with the same numbers turned
     round in place, where that is what the opposite values have.
     """
-    turned = signed and is_odd(model.head, lens)
+    turned = signed and is_odd(model.head)
     values = cell_values(model.layer(number), signed and not turned)
-    for part, scores in in_chunks(model, values, "direction", lens):
+    for part, scores in in_chunks(model, values, "direction"):
         yield part, scores
         if turned:
             yield slice(part.start + len(values), part.stop + len(values)), scores.neg_()

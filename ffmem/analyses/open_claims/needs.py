@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 from ffmem.analyses.claim import FEWEST, Effect, Finding
 from ffmem.analyses.open_claims.need import Need
-from ffmem.analyses.statistics import Interval, difference
+from ffmem.analyses.statistics import REACH, Interval, difference
 from ffmem.analyses.verdicts import (
     NO_CONTROL,
     ControlEffect,
@@ -147,7 +147,7 @@ def grow(effect: Effect, factor: float) -> Effect:
         return effect
     down, up = (old.estimate - old.low) / root, (old.high - old.estimate) / root
     above = old.estimate > effect.bar
-    short = POWER / NormalDist().inv_cdf(0.975) * (down if above else up)
+    short = POWER / REACH * (down if above else up)
     middle = old.estimate - short if above else old.estimate + short
     count = FEWEST if math.isinf(factor) else round(old.n * factor)
     found = Interval(middle, middle - down, middle + up, max(old.n, count))

@@ -40,14 +40,13 @@ def predictive_values(
     store: ScanStore,
     read: Sequence[LayerValueRankings],
     generator: torch.Generator,
-    count: int = 100,
 ) -> Predictive:
-    """Compare the `count` values of highest top-token probability with what follows triggers."""
+    """Compare the values of highest top-token probability with what follows triggers."""
     probability = torch.cat([part.probability for part in read])
     sizes = torch.tensor([len(part.top) for part in read])
     places = torch.arange(len(read)).repeat_interleave(sizes)
     precision = torch.cat([_precisions(part) for part in read])
-    chosen = probability.argsort(descending=True, stable=True)[:count]
+    chosen = probability.argsort(descending=True, stable=True)[:PAPER_VALUES]
     first_upper = len(read) - round(UPPER * len(read))
 
     def group(name: str, rows: Tensor) -> ValueGroup:
@@ -62,7 +61,7 @@ def predictive_values(
 
     return Predictive(
         largest=group("largest probability", chosen),
-        random=group("random", random_rows(len(probability), count, generator)),
+        random=group("random", random_rows(len(probability), PAPER_VALUES, generator)),
         random_same_layers=group(
             "random of the same layers", random_rows_like(places, chosen, generator)
         ),

@@ -79,21 +79,16 @@ def weight_table(
     counts: Tensor | None = None,
     counts_from: str = "the text",
     layers: Sequence[int] | None = None,
-    watch: Callable[[int], None] = lambda _layer: None,
 ) -> WeightSummary:
     """Read every memory's weights, one layer in memory at a time.
 
     `counts` [token] are those of tokens in `counts_from`; without them the order of token ids
-    stands for their frequency. `watch` hears the number of every layer that is done.
+    stands for their frequency.
     """
     head = unembedding(model, counts)
     numbers = [layer.number for layer in model.layers] if layers is None else layers
-    parts = []
-    for number in numbers:
-        parts.append(layer_table(model, number, head, generator))
-        watch(number)
     return WeightSummary(
-        layers=tuple(parts),
+        layers=tuple(layer_table(model, number, head, generator) for number in numbers),
         gated=model.layer(numbers[0]).gated,
         frequency_from="the order of token ids" if counts is None else counts_from,
         random_peaked=_peaked_share(head, generator),
