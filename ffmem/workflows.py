@@ -233,7 +233,8 @@ def _analyse_and_report(
     that, then the figures, and the report with all chapters.
     """
     once_more = [name for name in again if name != REPORT]
-    refuse_to_replace(inputs, names, out, once_more)
+    able = refuse_to_replace(inputs, names, out, once_more)
+    names = [name for name in names if name in able]  # a dense model has no experts to wait for
     (first, first_more), (later, later_more) = (
         [[name for name in some if (name in JUDGED) == judged] for some in (names, once_more)]
         for judged in (True, False)

@@ -135,9 +135,11 @@ def test_without_a_control_of_the_same_size_nothing_that_is_learned_holds(
 ) -> None:
     lines_of = SentenceSettings(splitter="line", max_tokens=60)
     scanning = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
-    plan = StudyPlan(scanning, only=("values",), controls=False)
+    plan = StudyPlan(scanning, only=("values", "experts"), controls=False)  # it has no experts
     study, events = run_study_plan(relu, plan, tmp_path / "out")
     assert [event.analysis for event in events] == ["values", "report"]
+    _, events = run_study_plan(relu, plan, tmp_path / "out")
+    assert [event.state for event in events] == ["kept", "kept"]
     assert study.controls == {}
     holding = {one.name for one in judge(study) if one.word == "holds"}
     assert holding <= {"layers-are-most-parameters", "lower-values-do-not-agree"}
