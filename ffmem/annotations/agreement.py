@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from ffmem.analyses.last_layer.record import Judgement, JudgesCases
 from ffmem.analyses.patterns.held_out import Trial, held_out_scores
 from ffmem.analyses.patterns.measure import (
     control_rate,
@@ -32,7 +33,6 @@ from ffmem.analyses.statistics import Interval, cohen_kappa, wilson
 from ffmem.annotations.sheets import (
     CaseAnswer,
     CaseLine,
-    Judgement,
     PatternAnswer,
     Sheet,
     SheetAnswer,
@@ -137,15 +137,6 @@ def _differing(counts: Counter[str]) -> int:
 
 
 @dataclass(frozen=True)
-class CaseShare:
-    """One annotator: shares judged related, of the cases and of the blind controls."""
-
-    annotator: str
-    related: Interval
-    controls: Interval
-
-
-@dataclass(frozen=True)
 class CasePair:
     """Two annotators on the cases that both judged, controls left out."""
 
@@ -160,7 +151,7 @@ class CasePair:
 class CaseAgreement:
     """Everybody's shares, how far any two agree, and the cases on which judgements differ."""
 
-    shares: tuple[CaseShare, ...]
+    shares: tuple[JudgesCases, ...]
     pairs: tuple[CasePair, ...]
     alpha: float  # Krippendorff's, over all annotators; nan where no case has two judgements
     disagreements: tuple[tuple[CaseLine, dict[str, Judgement]], ...]
@@ -174,7 +165,7 @@ def case_agreement(case_answers: Sequence[CaseAnswer]) -> CaseAgreement:
     found = [_case_pair(one, other, cases.values()) for one, other in combinations(people, 2)]
     return CaseAgreement(
         shares=tuple(
-            CaseShare(who, _related_share(who, judged, False), _related_share(who, judged, True))
+            JudgesCases(who, _related_share(who, judged, False), _related_share(who, judged, True))
             for who in people
         ),
         pairs=tuple(pair for pair in found if pair.cases),

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from operator import index
 from typing import Any
 
+from ffmem.analyses.last_layer.record import Judgement
 from ffmem.annotations.sheets import (
     CaseAnswer,
     CaseLine,
     CaseSheet,
-    Judgement,
     PatternAnswer,
     Sheet,
     SheetAnswer,

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from ffmem.analyses.last_layer.record import Judgement
 from ffmem.analyses.patterns.record import MIN_TRIGGERS, PatternKind
 from ffmem.annotations.answer_rules import check, normalise
 from ffmem.annotations.sheets import (
     CaseLine,
     CaseSheet,
-    Judgement,
     PatternAnswer,
     Sheet,
     SheetPrefix,

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ffmem.address import Address
 from ffmem.analyses.controls import random_keys
+from ffmem.analyses.last_layer.record import Judgement
 from ffmem.analyses.patterns.measure import POOL, PURPOSE
 from ffmem.analyses.patterns.prefixes import (
     Prefix,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from ffmem.analyses.last_layer.record import Case, LastLayer
 
 CHOICE_PREFIX = "chosen-"  # begins the name of a sheet that somebody picked by looking at the key
-Judgement = Literal["related", "distant"]
 ON_A_SHEET = 25
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ffmem.analyses.last_layer.record import Case, LastLayer
+from ffmem.analyses.last_layer.record import Case, Judgement, LastLayer
 from ffmem.analyses.statistics import wilson
 from ffmem.annotations.agreement import case_agreement
 from ffmem.annotations.markdown import (
@@ -15,7 +15,7 @@ from ffmem.annotations.markdown import (
     parse_case_sheet,
     sheet_text,
 )
-from ffmem.annotations.sheets import ON_A_SHEET, CaseAnswer, CaseSheet, Judgement, draw_case_sheets
+from ffmem.annotations.sheets import ON_A_SHEET, CaseAnswer, CaseSheet, draw_case_sheets
 from ffmem.errors import StoreError
 from tests.annotations.test_sheets import SHEET as KEY_SHEET
 from tests.waiting import time_limit

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ffmem.analyses.last_layer.record import Judgement
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.sheets import CaseAnswer, Judgement, PatternAnswer
+from ffmem.annotations.sheets import CaseAnswer, PatternAnswer
 from ffmem.store.people.revisions import Revisions
 from tests.annotations.test_cases import SAID
 from tests.annotations.test_cases import SHEET as CASES

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+from ffmem.analyses.last_layer.record import Judgement
 from ffmem.demo import READINGS
 from ffmem.store.people.annotators import READ_BLIND
 
 Source = Literal["demo", "permuted"]  # the model that a sheet was drawn from
-Judgement = Literal["related", "distant"]
 READER, SECOND = "reader-a", "reader-b"  # the one who read everything, the other a part
 
 

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from ffmem.analyses.controls import random_rows, shuffle_rows
-from ffmem.analyses.inputs.blind_readings import READER, Judgement, read_cases, reader_name
+from ffmem.analyses.inputs.blind_readings import READER, read_cases, reader_name
 from ffmem.analyses.inputs.english import FUNCTION_WORDS, MONTHS, NUMBER_WORDS, stem
 from ffmem.analyses.inputs.layer_readings import SampleRecord
 from ffmem.analyses.last_layer.record import (
     BlindCases,
     Case,
+    Judgement,
     LastLayer,
 )
 from ffmem.analyses.statistics import Interval, cohen_kappa, wilson

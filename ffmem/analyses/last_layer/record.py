@@ -7,6 +7,8 @@ from typing import Literal
 
 from ffmem.analyses.statistics import Interval
 
+Judgement = Literal["related", "distant"]
+
 
 @dataclass(frozen=True)
 class Case:
@@ -57,7 +59,7 @@ class BlindCases:
     controls: Interval
     read: int
     found: int
-    judged: tuple[Literal["related", "distant"] | None, ...]
+    judged: tuple[Judgement | None, ...]
     kappa: float  # with the rule, on the cases
 
 

@@ -28,13 +28,14 @@ from ffmem.errors import StoreError, shorten
 from ffmem.locations import file_text
 
 if TYPE_CHECKING:
+    from ffmem.analyses.last_layer.record import Judgement
     from ffmem.analyses.patterns.record import HeldOutScore
     from ffmem.analyses.statistics import Interval
     from ffmem.annotations.agreement import Agreement, CaseAgreement
     from ffmem.annotations.chat import CachedChat, Usage
     from ffmem.annotations.database import Annotations
     from ffmem.annotations.llm_annotator import LlmAnswer
-    from ffmem.annotations.sheets import CaseAnswer, CaseSheet, Judgement
+    from ffmem.annotations.sheets import CaseAnswer, CaseSheet
 
 
 @click.group()
