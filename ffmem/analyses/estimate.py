@@ -17,7 +17,7 @@ from ffmem.analyses.runner import is_current
 from ffmem.corpus.file_formats import Meter
 from ffmem.corpus.sentences import tokenise
 from ffmem.corpus.shards import shards
-from ffmem.corpus.sources import documents
+from ffmem.corpus.sources import documents, is_stream
 from ffmem.execution.plan import (
     ScanPlan,
     memory,
@@ -34,7 +34,6 @@ from ffmem.store.scan_store import ScanStore
 
 LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
 SCAN, RANKING, REPORT = "scan", "ranking", "report"
-STANDARD_INPUT = "-"
 DEMO = "demo"  # whose keys and cases a language model has read
 DISK_PER_SLOT, DISK_PER_CELL, DISK_PER_TOKEN = 9, 350, 12  # bytes, as of the embedded model
 DISK_OF_FIGURES = 45 << 20  # bytes, with the report: each page has the library that draws it
@@ -141,7 +140,7 @@ def results_there(
 
 def _text_size(model: LanguageModel, plan: ScanPlan) -> CorpusSize:
     """Read the first shard of the corpus and how much of it that is."""
-    if plan.source.path == STANDARD_INPUT:
+    if is_stream(plan.source):
         return CorpusSize(None, TOKENS_PER_SENTENCE)
     meter = Meter()
     shard = next(shards(documents(plan.source, meter)))

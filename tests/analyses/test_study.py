@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from dataclasses import replace
@@ -39,6 +40,7 @@ from ffmem.store.scan_store import ScanStore
 from ffmem.workflows import StudyPlan, run_study_plan
 from tests.analyses.conftest import lines
 from tests.small_study import FEW, small_plan
+from tests.waiting import time_limit
 
 Capture = pytest.CaptureFixture[str]
 
@@ -170,6 +172,15 @@ def test_one_study_is_no_comparison(
     code, _, err = run(capsys, monkeypatch, "compare", str(tmp_path / "nothing"))
     assert code == 2
     assert "nothing" in err
+
+
+def test_a_pipe_is_not_opened_for_an_estimate(relu: LanguageModel, tmp_path: Path) -> None:
+    """What a probe had read of it would be lost to the scan."""
+    os.mkfifo(tmp_path / "pipe")
+    with time_limit(60):
+        source = Source(str(tmp_path / "pipe"))
+        found = estimate(relu, ScanPlan(source, ScanSettings(), SentenceSettings()), Sizes())
+    assert found.text.tokens is None
 
 
 def test_estimates_grow_with_what_is_asked_for(relu: LanguageModel, corpus: Path) -> None:
