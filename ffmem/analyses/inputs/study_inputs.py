@@ -85,12 +85,7 @@ class StudyInputs:
         """Coefficients along the triggers of the memories that pages show first."""
         drawn = random_keys(self.store, self.sizes.pattern_keys, self.seed, PURPOSE)
         keys = [key for keys in drawn.values() for key in keys]
-        ranks = (
-            np.concatenate([part.ranks.numpy() for part in self.values])
-            if "values" in self.__dict__  # of this run, which are not written yet
-            else next_token_ranks(self.store.folder)
-        )
-        cells = first_cells(self.store, keys, ranks)
+        cells = first_cells(self.store, keys, next_token_ranks(self.store.folder))
         return read_page_coefficients(self.model, self.store, cells)
 
     @cached_property
