@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.analyses.statistics import TAILS, Interval
+from ffmem.analyses.statistics import Interval
 from ffmem.models.blocks.trace import torch_seed
 from ffmem.models.device_placement import own_parameters, place_like, tensor_of
 from ffmem.models.language_model import LanguageModel
@@ -37,7 +37,7 @@ def agreement_of_shuffles(found: Tensor, wanted: Tensor, generator: torch.Genera
     orders = (torch.randperm(len(other), generator=generator).numpy() for _ in range(SHUFFLES))
     counts = [int(np.count_nonzero(said == other.take(order))) for order in orders]
     shares = torch.tensor(counts, dtype=torch.double) / len(found)
-    low, high = shares.quantile(torch.tensor(TAILS, dtype=torch.double)).tolist()
+    low, high = shares.quantile(torch.tensor([0.025, 0.975], dtype=torch.double)).tolist()
     return Interval(float(shares.mean()), low, high, len(found))
 
 

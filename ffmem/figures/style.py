@@ -125,6 +125,15 @@ def series(field: str, names: Sequence[str], colours: Sequence[str] = COLOURS) -
     return alt.Color(f"{field}:N", scale=scale, legend=legend)
 
 
+def interval_band(
+    data: alt.Chart, x: alt.X, colour: alt.Color, low: str = "low", high: str = "high"
+) -> alt.Chart:
+    """The intervals around lines, as bands of the lines' colours."""
+    return data.mark_area(opacity=0.15).encode(
+        x=x, y=alt.Y(f"{low}:Q"), y2=alt.Y2(f"{high}:Q"), color=colour
+    )
+
+
 def band_of(
     data: alt.Chart, field: str, names: Sequence[str], label: str, by: Sequence[str] = ()
 ) -> alt.Chart:

@@ -85,9 +85,7 @@ def _effect_chart(result: Causal, beside: Sequence[Row] = (), *, measure: str) -
     control = style.band_of(data, "change", controls, CONTROLS).encode(color=colour)
     data = data.transform_filter({"field": "series", "oneOf": list(own)})
     lines = data.mark_line(point=alt.OverlayMarkDef(size=20)).encode(x=x, y=y, color=colour)
-    band = data.mark_area(opacity=0.15).encode(
-        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
-    )
+    band = style.interval_band(data, x, colour)
     first = result.layers[0]
     caption = (
         f"{CAPTIONS[measure].format(tokens=result.tokens)} {first.memories} random memories per "

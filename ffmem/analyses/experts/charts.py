@@ -128,9 +128,7 @@ def lines(rows: list[Row], names: tuple[str, ...], y: alt.Y, colours: tuple[str,
     data, x = style.base(rows), style.layer_axis()
     shown = tuple(name for name in names if any(row["series"] == name for row in rows))
     colour = style.series("series", shown, [colours[names.index(name)] for name in shown])
-    band = data.mark_area(opacity=0.15).encode(
-        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
-    )
+    band = style.interval_band(data, x, colour)
     line = data.mark_line(point=True).encode(x=x, y=y, color=colour)
     return style.with_size(alt.layer(band, line))
 

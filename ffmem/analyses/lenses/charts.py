@@ -26,9 +26,7 @@ def learned_lens_chart(result: Lenses) -> Any:
     data, x = style.base(rows), style.layer_axis()
     y = style.percent("share", "places with the model's top token")
     lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
-    band = data.mark_area(opacity=0.15).encode(
-        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
-    )
+    band = style.interval_band(data, x, colour)
     first = result.fits[0]
     caption = (
         f"Each layer's output at {first.learned.n:,} held-out places of the scanned text, read "
@@ -69,9 +67,7 @@ def _panels(result: Lenses, field: str, title: str, band: bool) -> Any:
     lines = data.mark_line(point=True).encode(x=x, y=style.percent(field, title), color=colour)
     if not band:
         return style.by_group(lines, "lens", lenses)
-    area = data.mark_area(opacity=0.15).encode(
-        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
-    )
+    area = style.interval_band(data, x, colour)
     return style.by_group(alt.layer(area, lines), "lens", lenses)
 
 

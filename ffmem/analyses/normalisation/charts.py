@@ -59,9 +59,7 @@ def _comparison(result: Normalisation, title: str, fields: tuple[str, str]) -> A
     data, x = style.base(rows, style.enough_cases()), style.layer_axis()
     y = alt.Y("value:Q", title=title) if title == "cosine" else style.percent("value", title)
     colour = style.series("series", (OWN, CONTROL), (style.ORANGE, style.CONTROL))
-    band = data.mark_area(opacity=0.15).encode(
-        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
-    )
+    band = style.interval_band(data, x, colour)
     lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
     return style.with_size(alt.layer(band, lines), width=style.panel_width(3))
 

@@ -207,9 +207,7 @@ def _veto_chart(result: Refinement, beside: Sequence[Row] = ()) -> Any:
         return style.with_size(lines, width=style.panel_width(2))
 
     pushed = panel("share", "layer pushes it down (logit below 0)")
-    band = data.mark_area(opacity=0.15).encode(
-        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
-    )
+    band = style.interval_band(data, x, colour)
     controls = style.beside_band(every, beside)
     pushed = style.with_size(alt.layer(*controls, band, pushed), width=style.panel_width(2))
     chart = alt.hconcat(pushed, panel("median_rank", "median rank under y (100 % is the bottom)"))
@@ -237,9 +235,7 @@ def _logit_chart(result: Refinement) -> Any:
     data = style.base(rows)
     x, colour = style.layer_axis(), style.series("series", names, COLOURS)
     y = alt.Y("q50:Q", title="change of the logit, o less r (median, quartiles)")
-    band = data.mark_area(opacity=0.15).encode(
-        x=x, y=alt.Y("q25:Q"), y2=alt.Y2("q75:Q"), color=colour
-    )
+    band = style.interval_band(data, x, colour, "q25", "q75")
     lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
     zero = data.mark_rule(color=style.INK, aria=False).encode(y=alt.YDatum(0))
     caption = (

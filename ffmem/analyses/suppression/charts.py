@@ -29,9 +29,7 @@ def suppression_chart(result: Suppression) -> Any:
     colour = style.series("series", names, (style.BLUE, style.GREY))
     y = style.percent("share", "prefixes with an overruled right memory")
     lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
-    band = data.mark_area(opacity=0.15).encode(
-        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
-    )
+    band = style.interval_band(data, x, colour)
     caption = (
         f"{result.prefixes:,} validation prefixes; bands: 95 % Wilson. Of the model's "
         f"{result.lost.n:,} wrong answers {100 * result.lost.estimate:.0f} % had a right memory in "

@@ -153,9 +153,7 @@ def mass_chart(result: Values) -> Any:
     colour = style.series("series", names, (style.BLUE, style.GREY))
     y = style.percent("share", "probability of the next tokens")
     lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
-    band = data.mark_area(opacity=0.15).encode(
-        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
-    )
+    band = style.interval_band(data, x, colour)
     more = [found.greater for found in result.mass if found.cells in ("", "both")]
     low, high = (choose(one.estimate for one in more) for choose in (min, max))
     caption = (
