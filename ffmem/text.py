@@ -160,6 +160,13 @@ def token_html(text: str, share: float) -> str:
     return f"<span style='background:rgba(238,138,29,{strength})'>{escape(text)}</span>"
 
 
+def size_text(count: int) -> str:
+    """A number of bytes as a person says it."""
+    if count >= 2**30:
+        return f"{count / 2**30:.1f} GiB"
+    return f"{count / 2**20:.0f} MiB" if count >= 2**20 else f"{count / 2**10:.0f} KiB"
+
+
 def duration_text(seconds: float) -> str:
     """A length of time as a person says it."""
     if seconds < 90:

@@ -127,6 +127,14 @@ def print_hanging(console: Console, head: str | Text, body: str | Text, style: s
         console.print((line if number == 0 else Text(" " * indent)) + part, soft_wrap=True)
 
 
+def print_text_read(console: Console, model: str, tokens: int, text: str) -> None:
+    """What a model has read: how many tokens, and the end of the text in quotes."""
+    width = max(console.width - len(model) - 30, 30)
+    shown = repr(text) if len(text) <= width else "…" + repr(text[-width:])
+    plural = "token" if tokens == 1 else "tokens"
+    print_hanging(console, "", f"{model} has read {tokens} {plural}: {shown}")
+
+
 def print_parts(console: Console, head: str, parts: Sequence[str]) -> None:
     """Print `head`, then as many whole parts on each line as fit, one below the other."""
     indent, room = " " * len(head), console.width - len(head)

@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ffmem.cli.options import (
-    ANY,
-    LOCATION,
-    SEED,
-    SOME,
     ModelOptions,
     database_option,
     endpoint_options,
     key_sample_options,
     model_options,
-    open_database,
-    writes_study,
 )
 from ffmem.cli.output import interval_words, save_numbers, save_text, say
+from ffmem.cli.parameters import ANY, LOCATION, SEED, SOME
+from ffmem.cli.study_access import open_database, writes_study
 from ffmem.errors import StoreError, shorten
 from ffmem.locations import file_text
 

@@ -11,8 +11,9 @@ import click
 
 from ffmem.address import Address
 from ffmem.address_space import room_for_model
-from ffmem.cli.options import ANY, LOCATION
+from ffmem.cli.options import json_option
 from ffmem.cli.output import print_columns, print_hanging, print_json, say, terminal
+from ffmem.cli.parameters import ANY, LOCATION
 from ffmem.errors import StoreError, shorten
 from ffmem.text import visible_token
 
@@ -59,7 +60,7 @@ HEADINGS: dict[By, str] = {  # of hits in a terminal; `{text}` is what was searc
 @click.option(
     "-n", "--count", type=ANY, default=20, show_default=True, help="Memories shown of each kind."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 def search(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     layer: int | None,

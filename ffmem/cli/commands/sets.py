@@ -10,29 +10,23 @@ import click
 
 from ffmem.address_space import room_for_figures
 from ffmem.cli.options import (
-    LOCATION,
-    SEED,
-    SHARE_TYPE,
-    SOME,
     ModelOptions,
+    device_option,
     edits_option,
+    json_option,
     load_model,
     model_options,
-    scan_means,
     while_loading,
 )
 from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
+from ffmem.cli.parameters import LOCATION, SEED, SHARE_TYPE, SOME, Whole
+from ffmem.cli.study_access import scan_means
 from ffmem.errors import EditError, StoreError
 from ffmem.files.whole_files import refuse_place
 
 if TYPE_CHECKING:
     from ffmem.address import Address
-    from ffmem.analyses.contrast.measure import (
-        Contrast,
-        ContrastTable,
-        Permutations,
-        SpecificCell,
-    )
+    from ffmem.analyses.contrast.measure import Contrast, ContrastTable, Permutations, SpecificCell
     from ffmem.analyses.effect.record import LossChange, TaskEffect, TextEffect
     from ffmem.memories.edits import Edit
     from ffmem.models.language_model import LanguageModel
@@ -52,7 +46,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Sentences read of each corpus.",
 )
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@device_option
 @click.option(
     "-n", "--count", type=SOME, default=10, show_default=True, help="Cells shown per corpus."
 )
@@ -61,7 +55,7 @@ if TYPE_CHECKING:
     "--save", type=LOCATION, help="Write the most specific cells of the first corpus to a file."
 )
 @click.option("-o", "--out", type=LOCATION, help="Folder for the table, numbers and figure.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 def contrast(  # noqa: PLR0913 - one parameter per option
     folders: tuple[Path, ...],
     level: float,
@@ -217,7 +211,7 @@ SENTENCES = 100
 )
 @click.option(
     "--random",
-    type=click.IntRange(0, 1000),
+    type=Whole(0, 1000),
     default=3,
     show_default=True,
     help="Random sets as control.",
@@ -231,7 +225,7 @@ SENTENCES = 100
 )
 @click.option("--most", type=SOME, default=24, show_default=True, help="Tokens to generate.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of random sets.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 @model_options
 def effect(  # noqa: PLR0913 - one parameter per option
     model: str,

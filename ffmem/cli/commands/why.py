@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.options import LOCATION, SOME, ModelOptions, load_model, model_options
-from ffmem.cli.output import print_hanging, print_json, save_text, say, terminal, token_words
-from ffmem.cli.progress import size_text, step_line
+from ffmem.cli.options import ModelOptions, json_option, load_model, model_options, position_option
+from ffmem.cli.output import (
+    print_hanging,
+    print_json,
+    print_text_read,
+    save_text,
+    say,
+    terminal,
+    token_words,
+)
+from ffmem.cli.parameters import LOCATION, SOME
+from ffmem.cli.progress import step_line
 from ffmem.errors import CorpusError
 from ffmem.locations import file_text
 from ffmem.records import json_text
-from ffmem.text import cut_end, duration_text, visible_token
+from ffmem.text import cut_end, duration_text, size_text, visible_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +54,7 @@ NAMES = {"gradient": "predict", "linear": " linear"}  # of the column of predict
 @click.argument("text", required=False)
 @click.option("--token", help="Explain this next token; by default the likeliest.")
 @click.option("--against", help="Explain how far the logit is above that of this token.")
-@click.option("--position", type=int, help="Tokens read, from 1; negative counts from the end.")
+@position_option
 @click.option(
     "--top",
     type=SOME,
@@ -81,7 +90,7 @@ NAMES = {"gradient": "predict", "linear": " linear"}  # of the column of predict
     metavar="FOLDER",
     help="Write the answer (JSON), the heat map and the graph of --edges (SVG, HTML, PNG) there.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 @model_options
 def why(  # noqa: PLR0913 - one parameter per option
     model: str,
@@ -199,9 +208,7 @@ def _say_plan(plan: Plan) -> None:
 
 def print_why(console: Console, found: Why) -> None:
     """Pairs, memories, joint effect, the heat map, and how far to believe it."""
-    shown = _cut_start(found.text, max(console.width - len(found.model) - 30, 30))
-    plural = "token" if found.position == 1 else "tokens"
-    print_hanging(console, "", f"{found.model} has read {found.position} {plural}: {shown}")
+    print_text_read(console, found.model, found.position, found.text)
     against = f" above {visible_token(found.against)}" if found.against else ""
     console.print(
         f"\nWhy {visible_token(found.token)}{against}: logit {found.target:+.2f}", style="bold"
@@ -216,11 +223,6 @@ def print_why(console: Console, found: Why) -> None:
     for sentence in trust(found):
         print_hanging(console, "  ", sentence)
     print_hanging(console, "\n", legend(found))
-
-
-def _cut_start(text: str, width: int) -> str:
-    """The end of a text in quotes; dots stand for what is cut off."""
-    return repr(text) if len(text) <= width else "…" + repr(text[-width:])
 
 
 def _print_pairs(console: Console, effects: Sequence[Effect], name: str) -> None:
