@@ -19,7 +19,6 @@ import click
 
 from ffmem.analyses.result_files import ResultFile, write_result
 from ffmem.errors import IN_NUMBERS
-from ffmem.files.whole_files import write_whole
 from ffmem.records import json_text
 from ffmem.store.folder import StudyFolder
 from ffmem.text import visible_token
@@ -46,12 +45,6 @@ def save_numbers(
     """Write a result dataclass to FOLDER/analyses/NAME.json, whole or not at all."""
     path = StudyFolder(folder).result(name)
     write_result(path, ResultFile(name, made_from or {}, 0.0, result))
-    return path
-
-
-def save_text(path: Path, text: str) -> Path:
-    """Write a text file, whole or not at all."""
-    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
     return path
 
 

@@ -113,7 +113,7 @@ def test_a_cache_that_may_only_be_read_is_read(monkeypatch: pytest.MonkeyPatch) 
     def refuse(*_given: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    for name in ("utime", "rename", "mkdir"):
+    for name in ("rename", "mkdir"):
         monkeypatch.setattr(os, name, refuse)
     assert find("gguf", "a") == keep("gguf", "a", "", words("stone")) == entry
 

@@ -17,10 +17,11 @@ from ffmem.cli.options import (
     key_sample_options,
     model_options,
 )
-from ffmem.cli.output import interval_words, save_numbers, save_text, say
+from ffmem.cli.output import interval_words, save_numbers, say
 from ffmem.cli.parameters import ANY, LOCATION, SEED, SOME
 from ffmem.cli.study_access import open_database, writes_study
 from ffmem.errors import StoreError, shorten
+from ffmem.files.whole_files import write_text
 from ffmem.locations import file_text
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def sheets(
     )
     new = [sheet for sheet in drawn if not (out / f"{sheet.name}.md").exists()]
     for sheet in new:
-        save_text(out / f"{sheet.name}.md", sheet_text(sheet))
+        write_text(out / f"{sheet.name}.md", sheet_text(sheet))
     blind = sum(sheet.key is None for sheet in new)
     say(
         f"{len(new)} sheets ({len(new) - blind} keys and {blind} control keys, whose names do not "
@@ -251,7 +252,7 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
         annotations.judge(sheet, RULES, judged)
     new = [sheet for sheet, _ in drawn if not (out / f"cases-{sheet.name}.md").exists()]
     for sheet in new:
-        save_text(out / f"cases-{sheet.name}.md", case_sheet_text(sheet))
+        write_text(out / f"cases-{sheet.name}.md", case_sheet_text(sheet))
     say(
         f"{len(new)} sheets of {sum(len(sheet.cases) for sheet in new)} cases -> {out}; judge "
         f"them, then: ffmem annotate import {folder} {out} --annotator NAME"

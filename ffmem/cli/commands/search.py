@@ -182,13 +182,13 @@ def save_addresses(path: Path | None, addresses: Sequence[str], folder: Path) ->
     """Write a set of memories, each once."""
     if path is None:
         return
-    from ffmem.cli.output import save_text
+    from ffmem.files.whole_files import write_text
     from ffmem.memories.edits import set_text
 
     if not addresses:
         raise StoreError(f"nothing was found, so {path} was not written; ask for more")
     found = list(dict.fromkeys(Address.parse(one) for one in addresses))
-    save_text(path, set_text(found, f"{len(found)} memories found in {folder}"))
+    write_text(path, set_text(found, f"{len(found)} memories found in {folder}"))
     say(f"-> {path}", err=True)
 
 

@@ -112,7 +112,7 @@ def _corpus_names(folders: Sequence[Path]) -> list[str]:
 
 def _save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None:
     """Write the set of the first corpus."""
-    from ffmem.cli.output import save_text
+    from ffmem.files.whole_files import write_text
     from ffmem.memories.edits import set_text
 
     first, *others = result.corpora
@@ -121,7 +121,7 @@ def _save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> Non
             f"no memory is specific to {first}, so {path} was not written; scan more text"
         )
     about = f"{len(addresses)} memories that fire more often on {first} than on {', '.join(others)}"
-    save_text(path, set_text(addresses, about))
+    write_text(path, set_text(addresses, about))
     say(f"-> {path}", err=True)
 
 

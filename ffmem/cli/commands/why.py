@@ -11,7 +11,6 @@ from ffmem.cli.output import (
     print_hanging,
     print_json,
     print_text_read,
-    save_text,
     say,
     terminal,
     token_words,
@@ -19,6 +18,7 @@ from ffmem.cli.output import (
 from ffmem.cli.parameters import LOCATION, SOME
 from ffmem.cli.progress import step_line
 from ffmem.errors import CorpusError
+from ffmem.files.whole_files import write_text
 from ffmem.locations import file_text
 from ffmem.records import json_text
 from ffmem.text import cut_end, duration_text, size_text, visible_token
@@ -190,7 +190,7 @@ def save_answer(found: Why, folder: Path) -> None:
     from ffmem.figures.saving import save
     from ffmem.figures.why import edge_graph, heat_map
 
-    save_text(folder / "why.json", json_text(found))
+    write_text(folder / "why.json", json_text(found))
     save(heat_map(found), folder, "why-heat-map")
     if found.edges:
         save(edge_graph(found), folder, "why-edges")
