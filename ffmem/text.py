@@ -160,6 +160,13 @@ def token_html(text: str, share: float) -> str:
     return f"<span style='background:rgba(238,138,29,{strength})'>{escape(text)}</span>"
 
 
+def short_number(value: float) -> str:
+    """A number with as many digits as one reads."""
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"
+
+
 def size_text(count: int) -> str:
     """A number of bytes as a person says it."""
     if count >= 2**30:
