@@ -20,7 +20,8 @@ from ffmem.explorer.pattern_jobs import PatternJobs
 from ffmem.store.memory_page import stored_coefficients
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search.columns import agreement_table, weight_row
-from ffmem.store.search.lookup import Matches, MemoryIndex
+from ffmem.store.search.lookup import MemoryIndex
+from ffmem.store.search.matching_cells import Matches
 
 
 @dataclass(frozen=True, eq=False)

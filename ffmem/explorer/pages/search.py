@@ -24,7 +24,8 @@ from ffmem.explorer.templating import fill_template
 from ffmem.memories.edits import set_text
 from ffmem.records import as_csv, json_line
 from ffmem.store.search.columns import CONDITIONS_PATTERN, NUMBERS
-from ffmem.store.search.lookup import Matches, MemoryIndex
+from ffmem.store.search.lookup import MemoryIndex
+from ffmem.store.search.matching_cells import Matches
 
 LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
@@ -218,7 +219,8 @@ def place_of(context: StudyContext, text: str) -> str:
         return f"/memory/{quote(str(address))}"
     if not text.strip():
         return "/search"
-    known = context.lookup.token_ids(text.strip()) or context.lookup.with_words(text).total
+    index = context.lookup
+    known = index.token_ids(text.strip()) or index.trigger_words.with_words(text).total
     return f"/search?{urlencode({'by': '' if known else 'meaning', 'q': text})}"
 
 
