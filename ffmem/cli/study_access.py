@@ -1,4 +1,4 @@
-"""What commands do with a study: one writer at a time, and whose file is to blame for a failure."""
+"""What commands do with a study: open it, be its one writer, name the file behind a failure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ffmem.address_space import STUDY, check_address_space
+from ffmem.cli.options import ModelOptions, load_model
 from ffmem.errors import FfmemError, StoreError
 
 if TYPE_CHECKING:
     from ffmem.annotations.database import Annotations
-    from ffmem.memories.edits import Means
     from ffmem.models.language_model import LanguageModel
     from ffmem.store.scan_store import ScanStore
 
@@ -75,18 +75,16 @@ def open_database(folder: Path, database: str | None) -> Annotations:
     return Annotations.open(database or str(StudyFolder(folder).annotations))
 
 
-def scan_means(folder: Path, model: LanguageModel, dtype: str) -> Means:
-    """Mean coefficients of a model's memories from a scan of the same model."""
-    return scan_of(folder, model, dtype).mean_coefficients
-
-
-def scan_of(folder: Path, model: LanguageModel, dtype: str) -> ScanStore:
-    """A scan of this very model."""
-    from ffmem.analyses.inputs.study_inputs import (
-        refuse_other_weights,  # here: torch is slow to import
-    )
+def load_beside(
+    name: str, options: ModelOptions, folder: Path | None
+) -> tuple[LanguageModel, ScanStore | None]:
+    """A model and, where a folder is given, its scan there; a wrong folder is named first."""
     from ffmem.store.scan_store import ScanStore
 
-    store = ScanStore.open(folder)
-    refuse_other_weights(store, model, dtype)
-    return store
+    store = None if folder is None else ScanStore.open(folder)
+    model = load_model(name, options)
+    if store is not None:
+        from ffmem.analyses.inputs.study_inputs import refuse_other_weights  # slow to import
+
+        refuse_other_weights(store, model, options["dtype"])
+    return model, store

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from ffmem.annotations.sheets import CaseAnswer, CaseSheet, Judgement
 
 
+prefix_seed_option = click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
+)
+
+
 @click.group()
 def annotate() -> None:
     """Let people, rules or a language model name the patterns that the triggers of keys share.
@@ -135,9 +140,7 @@ def _sheet_files(paths: tuple[Path, ...]) -> list[Path]:
 
 @annotate.command()
 @click.argument("folder", type=LOCATION)
-@click.option(
-    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
-)
+@prefix_seed_option
 @database_option
 @writes_study
 def rules(folder: Path, seed: int, database: str | None) -> None:
@@ -312,9 +315,7 @@ def _share(found: Interval) -> str:
 
 @annotate.command()
 @click.argument("folder", type=LOCATION)
-@click.option(
-    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
-)
+@prefix_seed_option
 @database_option
 @writes_study
 def score(folder: Path, seed: int, database: str | None) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.options import ModelOptions, json_option, load_model, model_options, position_option
+from ffmem.cli.options import ModelOptions, json_option, model_options, position_option
 from ffmem.cli.output import print_hanging, print_json, print_text_read, say, terminal, token_words
 from ffmem.cli.parameters import LOCATION, SOME
-from ffmem.cli.study_access import scan_means, scan_of
+from ffmem.cli.study_access import load_beside
 from ffmem.text import cut, cut_end, visible_token
 
 if TYPE_CHECKING:
@@ -120,13 +120,10 @@ def prompt(  # noqa: PLR0913 - one parameter per option
         raise click.UsageError(
             "--picture draws one layer; give both, as in --layer 12 --picture figure1.svg"
         )
-    language_model = load_model(model, options)
+    language_model, known = load_beside(model, options, scan)
     asked = PromptQuestion(text, position, token, chat, write or 0, top or A_LAYER, top or MEMORIES)
-    means = None
-    if edits and scan is not None:
-        means = scan_means(scan, language_model, options["dtype"])
+    means = None if known is None else known.mean_coefficients
     changes = expand_edits(edits, language_model, means)
-    known = None if scan is None else scan_of(scan, language_model, options["dtype"])
     if picture is not None and layer is not None:
         draw(layer_lookup(language_model, asked, layer, known, changes), picture)
         return

@@ -20,7 +20,7 @@ from ffmem.cli.options import (
 )
 from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
 from ffmem.cli.parameters import LOCATION, SEED, SHARE_TYPE, SOME, Whole
-from ffmem.cli.study_access import scan_means
+from ffmem.cli.study_access import load_beside
 from ffmem.errors import EditError, StoreError
 from ffmem.files.whole_files import refuse_place
 
@@ -345,8 +345,8 @@ def patch(
     from ffmem.models.patches import write_patch
 
     refuse_place(out)
-    language_model = load_model(model, options)
-    means = None if scan is None else scan_means(scan, language_model, options["dtype"])
+    language_model, store = load_beside(model, options, scan)
+    means = None if store is None else store.mean_coefficients
     parsed = expand_edits(edits, language_model, means)
     count = sum(len(language_model.places_of(edit.address)) for edit in parsed)
     folder = write_patch(

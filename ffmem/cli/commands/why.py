@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ffmem.cli.options import ModelOptions, json_option, load_model, model_options, position_option
-from ffmem.cli.output import (
-    print_hanging,
-    print_json,
-    print_text_read,
-    say,
-    terminal,
-    token_words,
-)
+from ffmem.cli.output import print_hanging, print_json, print_text_read, say, terminal, token_words
 from ffmem.cli.parameters import LOCATION, SOME
 from ffmem.cli.progress import step_line
+from ffmem.cli.study_access import load_beside
 from ffmem.errors import CorpusError
 from ffmem.files.whole_files import write_text
 from ffmem.locations import file_text
@@ -40,7 +34,6 @@ if TYPE_CHECKING:
     )
     from ffmem.memories.why.silencing import Plan
     from ffmem.models.language_model import LanguageModel
-    from ffmem.store.scan_store import ScanStore
 
 PAIRS, MEMORIES = 20, 8  # lines in a terminal; the JSON has all
 NOTES = 2  # patterns and triggers of a memory
@@ -130,12 +123,7 @@ def why(  # noqa: PLR0913 - one parameter per option
     from ffmem.memories.why.answer import TOP
     from ffmem.memories.why.answer import why as explain
 
-    store = None if study is None else _open_scan(study)
-    language_model = load_model(model, options)
-    if store is not None:
-        from ffmem.analyses.inputs.study_inputs import refuse_other_weights
-
-        refuse_other_weights(store, language_model, options["dtype"])
+    language_model, store = load_beside(model, options, study)
     with step_line():
         found = explain(
             language_model,
@@ -159,13 +147,6 @@ def why(  # noqa: PLR0913 - one parameter per option
         print_why(terminal(), found)
     if save is not None:
         save_answer(found, save)
-
-
-def _open_scan(folder: Path) -> ScanStore:
-    """The scan whose memories are described."""
-    from ffmem.store.scan_store import ScanStore
-
-    return ScanStore.open(folder)
 
 
 def _answer_prompts(
