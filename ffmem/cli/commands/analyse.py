@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ffmem.address_space import FIGURES, check_address_space, room_for_figures
-from ffmem.cli.commands.annotate import print_held_out
+from ffmem.cli.judgements import print_held_out
 from ffmem.cli.options import (
     claims_option,
     database_option,

@@ -77,9 +77,9 @@ def search(  # noqa: PLR0913 - one parameter per option
     Lists the values that promote the token (direct logit effect), and the keys whose triggers end
     in it: those in which it is clear, if there are any. --words and --meaning look at the 25
     strongest triggers of every memory. --where and --sort take what a scan counts (fires,
-    fire_rate, positive, mean, largest, probability, layer, sign, expert), agreement after `ffmem
-    analyse FOLDER --only values`, and every column of the weights after `--only weights`. --save
-    writes the addresses to a file for `--set @FILE`.
+    fire_rate, positive, mean, largest, probability, layer; --where also sign and expert), agreement
+    after `ffmem analyse FOLDER --only values`, and every column of the weights after `--only
+    weights`. --save writes the addresses to a file for `--set @FILE`.
 
     \b
     Examples:
