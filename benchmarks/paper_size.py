@@ -29,8 +29,9 @@ from ffmem.corpus.sentences import CorpusRequest, Sentences, SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.corpus.tokeniser_processes import tokenise_in_processes
 from ffmem.execution import single_process
+from ffmem.execution.plan import ScanPlan
 from ffmem.execution.ready_shards import shard_batches, shards_per_batch
-from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.execution.run import run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.scanner import Scanner

@@ -15,7 +15,7 @@ from ffmem.errors import shorten
 
 if TYPE_CHECKING:
     from ffmem.corpus.sources import Source
-    from ffmem.execution.run import ScanPlan
+    from ffmem.execution.plan import ScanPlan
     from ffmem.models.feedforward import FeedForward
     from ffmem.models.language_model import LanguageModel
 
@@ -116,7 +116,7 @@ def plan_of(  # noqa: PLR0913 - one parameter per option
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
     from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
-    from ffmem.execution.run import ScanPlan
+    from ffmem.execution.plan import ScanPlan
     from ffmem.scan.settings import ScanSettings
 
     if chat and (splitter or drop_headings or wikitext_detok):

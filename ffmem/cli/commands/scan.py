@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ffmem.address import Address
     from ffmem.execution.checkpoint import ScanProgress
     from ffmem.execution.executor import Cluster
-    from ffmem.execution.run import ScanPlan, ScanWatch
+    from ffmem.execution.plan import ScanPlan
+    from ffmem.execution.single_process import ScanWatch
     from ffmem.store.scan_store import ScanStore
 
 
@@ -125,7 +126,7 @@ def _scan_here(
     model: str, choice: ModelOptions, corpus: str, out: Path, options: dict[str, Any]
 ) -> ScanStore:
     """Scan in this process."""
-    from ffmem.execution import run
+    from ffmem.execution.run import run_scan
 
     refuse_missing_files(corpus)
     language_model = load_model(model, choice)
@@ -136,7 +137,7 @@ def _scan_here(
     chosen = layers_of(language_model, plan)
     memories = sum(layer.memories for layer in chosen)
     with progress_line(f"{len(chosen)} layers, {memories:,} memories", plan) as watch:
-        return run.run_scan(language_model, plan, out, watch)
+        return run_scan(language_model, plan, out, watch)
 
 
 def note_on_size(store: ScanStore) -> str:
@@ -154,11 +155,11 @@ def _scan_there(
     cluster: Cluster, model: str, choice: ModelOptions, plan: ScanPlan, out: Path
 ) -> ScanStore:
     """Scan by several processes; the model is loaded by them and not here."""
-    from ffmem.execution import run
+    from ffmem.execution.run import run_scan_on_ray
+    from ffmem.execution.worker import ModelChoice
 
-    chosen = run.ModelChoice(model, **choice)
     with progress_line("all workers", plan) as watch:
-        return run.run_scan_on_ray(cluster, chosen, plan, out, watch)
+        return run_scan_on_ray(cluster, ModelChoice(model, **choice), plan, out, watch)
 
 
 @contextmanager
