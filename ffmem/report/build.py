@@ -17,6 +17,7 @@ from ffmem.analyses.open_claims.need import ways_to_decide
 from ffmem.analyses.study import Study
 from ffmem.analyses.values.record import ValueRow
 from ffmem.analyses.verdicts import Verdict, tally
+from ffmem.files.whole_files import write_text
 from ffmem.records import json_text, to_plain
 from ffmem.report.about import about, left_out, references, settings, what_was_read
 from ffmem.report.chapters import DrawnFigure, Section, section, sections_of, shown_by
@@ -32,7 +33,7 @@ from ffmem.report.examples import (
     sentences,
     value_rows,
 )
-from ffmem.report.rendering import page_script, render, write_text
+from ffmem.report.rendering import page_script, render
 from ffmem.report.summary import Row, rows_of, undecided_claims
 
 CASES = 12  # of the last layer that are printed
