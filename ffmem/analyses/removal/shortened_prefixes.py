@@ -47,10 +47,11 @@ class CoefficientQuery:
 
 @dataclass(frozen=True)
 class QueryAnswers:
-    """One coefficient per question, in order, and how many rows the model read for them."""
+    """One coefficient per question, in order, and what it took to find them."""
 
     values: Tensor
     rows: int
+    tokens: int
 
 
 @dataclass
@@ -73,13 +74,14 @@ def shortened_coefficients(
     runs as far as the deepest layer asked about.
     """
     values = torch.zeros(len(questions))
-    rows = 0
+    rows = tokens = 0
     sentences = _rows_by_sentence(questions)
     batches = _batches(sentences, budget, 0 if model.bos is None else 1)
     for batch in sized_steps(batches, sum(map(len, sentences)), "shortened triggers", len):
         _read(model, batch, values)
         rows += len(batch)
-    return QueryAnswers(values, rows)
+        tokens += sum(len(row.tokens) for row in batch)
+    return QueryAnswers(values, rows, tokens)
 
 
 def _rows_by_sentence(questions: Sequence[CoefficientQuery]) -> list[list[_Row]]:
