@@ -119,6 +119,8 @@ def check_predictions(model: LanguageModel, found: SampleRecord, row: int) -> No
             expected = float(states[0].softmax(0)[last])
             assert float(predictions.probability[row, place]) == pytest.approx(expected, rel=1e-3)
             assert_rank(predictions.old_rank_in_layer[row, place], old, piece)
+            assert_rank(predictions.rank[row, place], last, states[0])
+            assert_rank(predictions.new_rank_in_residual[row, place], new, states[0])
             for found_change, token in (
                 (predictions.old_change, old),
                 (predictions.new_change, new),

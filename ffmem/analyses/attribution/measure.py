@@ -67,7 +67,9 @@ def measure(model: LanguageModel, sample: PrefixSample, prompts: int, seed: int)
         gain=_gain(own, layers),
         prompts=len(own),
         drawn=DRAWN,
+        listed=LISTED,
         refusal=refusal,
+        seed=seed,
     )
 
 

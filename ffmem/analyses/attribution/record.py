@@ -38,7 +38,9 @@ class Attribution:
     gain: Interval
     prompts: int
     drawn: int  # pairs of each layer and prompt
+    listed: int  # pairs of each method and prompt
     refusal: str
+    seed: int
 
     def method(self, name: str) -> MethodAgreement:
         """One method in the model."""

@@ -65,6 +65,7 @@ def measure(
             for number in steps(store.memories, "layers")
         ),
         tokens=size.tokens,
+        seed=generator.initial_seed(),
     )
 
 

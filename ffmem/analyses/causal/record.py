@@ -67,3 +67,4 @@ class Causal:
 
     layers: tuple[LayerCausal, ...]
     tokens: int
+    seed: int

@@ -88,9 +88,9 @@ def conventions_of(model: LanguageModel) -> tuple[Convention, ...]:
 class Predictions:
     """Top tokens under one convention, each [prefix, layer].
 
-    `probability` is that of this convention's last output token under each residual. The others
-    describe a change: the old top token R under y, and by how much the logits of R and of the new
-    top token O are others in o than in r. `change` says which of the two movements
+    `probability` and `rank` are those of this convention's last output token under each residual.
+    The others describe a change: the old top token R under y, the new one O under r, and by how
+    much the logit of each is another in o than in r. `change` says which of the two movements
     closes the gap (VOTE or VETO), and `foreign_change` what the same residual and
     another prefix's y would do.
     """
@@ -100,8 +100,12 @@ class Predictions:
     feedforward: Tensor
     output: Tensor
     probability: Tensor
+    rank: Tensor
     old_rank_in_layer: Tensor
+    old_probability_in_layer: Tensor
+    new_rank_in_residual: Tensor
     push_on_old: Tensor  # logit of R under y
+    push_on_new: Tensor  # logit of O under y
     old_change: Tensor
     new_change: Tensor
     change: Tensor
@@ -283,6 +287,8 @@ def _layer_predictions(
         "residual": old,
         "output": new,
         "probability": (_of(scores, last) - scores.logsumexp(dim=1)).exp(),
+        "rank": ranks(scores, last),
+        "new_rank_in_residual": ranks(scores, new),
         "change": kind_of_change(scores, after),
         "foreign_change": _foreign_change(model, reading, convention, scores),
     }
@@ -292,10 +298,13 @@ def _layer_predictions(
     found["new_change"] = _of(after, new) - _of(scores, new)
     del after
     scores = logits(model, reading.y, "direction", lens)
+    added = _additive(model, scores, reading.y, "direction", lens)
     return found | {
         "feedforward": best(scores),
         "old_rank_in_layer": ranks(scores, old),
-        "push_on_old": _of(_additive(model, scores, reading.y, "direction", lens), old),
+        "old_probability_in_layer": (_of(scores, old) - scores.logsumexp(dim=1)).exp(),
+        "push_on_old": _of(added, old),
+        "push_on_new": _of(added, new),
     }
 
 

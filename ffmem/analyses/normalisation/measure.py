@@ -31,7 +31,7 @@ def measure(reading: SampleRecord, generator: torch.Generator) -> Normalisation:
             )
         )
     left_out = len(reading.layers) - len(layers)
-    return Normalisation(tuple(layers), left_out, len(reading.sample))
+    return Normalisation(tuple(layers), left_out, len(reading.sample), reading.sample.seed)
 
 
 def _without_nan(numbers: Tensor) -> Tensor:

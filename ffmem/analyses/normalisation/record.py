@@ -36,3 +36,4 @@ class Normalisation:
     layers: tuple[LayerNormalisation, ...]
     left_out: int
     prefixes: int
+    seed: int

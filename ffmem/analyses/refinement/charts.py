@@ -189,6 +189,7 @@ def _veto_chart(result: Refinement, beside: Sequence[Row] = ()) -> Any:
             "series": name,
             **share.fields("share"),
             "median_rank": rank[2],
+            "new_in_top_10": row.new_in_top_10.estimate,
         }
         for row in result.conventions[0].veto
         for name, share, rank in (

@@ -41,6 +41,7 @@ def measure(reading: SampleRecord, words: int, generator: torch.Generator) -> Re
         conventions=tuple(
             ConventionSteps(
                 convention=found.convention.name,
+                mismatch=share_of(found.last != reading.output),
                 steps=tuple(steps(found, reading.layers, generator)),
                 veto=tuple(vetoes(found, reading.layers, words)),
             )
@@ -48,6 +49,7 @@ def measure(reading: SampleRecord, words: int, generator: torch.Generator) -> Re
         ),
         entropy=tuple(_entropies(reading, generator)),
         prefixes=len(reading.sample),
+        seed=reading.sample.seed,
         vocabulary=words,
         effects=decision_effects(reading.predictions[0]),
     )
@@ -66,6 +68,7 @@ def steps(
                 layer=layer,
                 settled=share_of(r == found.last),
                 shuffled=agreement_of_shuffles(r, found.last, generator),
+                rank_quantiles=quantiles(found.rank[:, place]),
                 probability_quantiles=quantiles(probability.double()),
                 mean_probability=bootstrap(probability, generator),
                 residual=share_of((o == r) & (o != f)),
@@ -84,15 +87,19 @@ def vetoes(found: Predictions, layers: tuple[int, ...], words: int) -> list[Laye
     for place, layer in enumerate(layers):
         changed = found.output[:, place] != found.residual[:, place]
         rank = found.old_rank_in_layer[:, place].double() / max(words - 1, 1)
-        push = found.push_on_old[:, place]
+        push, probability = found.push_on_old[:, place], found.old_probability_in_layer[:, place]
+        new_rank = found.new_rank_in_residual[:, place][changed]
         rows.append(
             LayerVeto(
                 layer=layer,
                 changes=int(changed.sum()),
                 old_rank=quantiles(rank[changed]),
                 unchanged_old_rank=quantiles(rank[~changed]),
+                old_probability=quantiles(probability[changed].double()),
                 old_pushed_down=share_of(push[changed] < 0),
                 unchanged_pushed_down=share_of(push[~changed] < 0),
+                new_rank=quantiles(new_rank),
+                new_in_top_10=share_of(new_rank < 10),
                 old_change=quantiles(found.old_change[:, place][changed].double()),
                 new_change=quantiles(found.new_change[:, place][changed].double()),
                 unchanged_change=quantiles(found.old_change[:, place][~changed].double()),

@@ -20,6 +20,7 @@ class LayerStep:
     layer: int
     settled: Interval
     shuffled: Interval
+    rank_quantiles: tuple[float, ...]
     probability_quantiles: tuple[float, ...]
     mean_probability: Interval
     residual: Interval
@@ -36,17 +37,21 @@ class LayerVeto:
     `old_rank` is the old token's place under y as a share of the vocabulary (1 is the bottom),
     quantiles at 5, 25, 50, 75, 95 %; `unchanged_old_rank` the same where the token stays, which
     is what a veto must be compared with. `old_pushed_down` counts changes where y lowers the old
-    token at all, that is gives it a logit below zero. `old_change` and `new_change` are quantiles
-    of how much the logits of the old and of the new token differ between r and o (in logits, which
-    only compare within one model), `unchanged_change` those of tokens that stay.
+    token at all, that is gives it a logit below zero. `new_rank` is where the new token stood in
+    the residual, `new_in_top_10` how often among the ten best. `old_change` and `new_change` are
+    quantiles of how much the logits of the old and of the new token differ between r and o (in
+    logits, which only compare within one model), `unchanged_change` those of tokens that stay.
     """
 
     layer: int
     changes: int
     old_rank: tuple[float, ...]
     unchanged_old_rank: tuple[float, ...]
+    old_probability: tuple[float, ...]
     old_pushed_down: Interval
     unchanged_pushed_down: Interval
+    new_rank: tuple[float, ...]
+    new_in_top_10: Interval
     old_change: tuple[float, ...]
     new_change: tuple[float, ...]
     unchanged_change: tuple[float, ...]
@@ -68,9 +73,10 @@ class LengthEntropy:
 
 @dataclass(frozen=True)
 class ConventionSteps:
-    """All layers under one convention."""
+    """All layers under one convention; `mismatch`: how often its last token is not the model's."""
 
     convention: str
+    mismatch: Interval
     steps: tuple[LayerStep, ...]
     veto: tuple[LayerVeto, ...]
 
@@ -109,5 +115,6 @@ class Refinement:
     conventions: tuple[ConventionSteps, ...]
     entropy: tuple[LengthEntropy, ...]
     prefixes: int
+    seed: int
     vocabulary: int
     effects: RefinementEffects

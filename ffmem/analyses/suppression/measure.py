@@ -5,15 +5,17 @@ A memory is right at a prefix if it is active and its value's top token is the t
 
 from __future__ import annotations
 
+import torch
+
 from ffmem.analyses.inputs.layer_readings import SampleRecord, foreign_gold
-from ffmem.analyses.statistics import share_of
+from ffmem.analyses.statistics import bootstrap, share_of
 from ffmem.analyses.suppression.record import LayerSuppression, Suppression, SuppressionCase
 from ffmem.models.language_model import LanguageModel
 
 EXAMPLES = 20  # that are listed
 
 
-def measure(model: LanguageModel, reading: SampleRecord) -> Suppression:
+def measure(model: LanguageModel, reading: SampleRecord, generator: torch.Generator) -> Suppression:
     """Count right memories that were overruled, with tokens of other prefixes as control."""
     counts, gold = reading.coefficients, reading.sample.gold
     other = foreign_gold(gold)
@@ -30,6 +32,9 @@ def measure(model: LanguageModel, reading: SampleRecord) -> Suppression:
                 fired=share_of(right[:, place]),
                 overruled=share_of(overruled[:, place]),
                 by_chance=share_of(by_chance[:, place]),
+                difference=bootstrap(
+                    overruled[:, place].double() - by_chance[:, place].double(), generator
+                ),
             )
             for place, layer in enumerate(reading.layers)
         ),

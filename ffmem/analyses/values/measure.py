@@ -19,6 +19,7 @@ from ffmem.analyses.statistics import (
     Resamples,
     bootstrap,
     lower_and_upper,
+    median,
     quantiles,
     resample,
     wilson,
@@ -60,6 +61,7 @@ def measure(
         quantile_bins=_bins_of(read, _quantile_edges(_concatenate(read, "probability"))),
         predictive=predictive_values(model, store, read, generator),
         vocabulary=model.vocab_size,
+        layers=len(read),
         counts=exclusions(read, model.unk),
         mass=tuple(row for part in read for row in _next_token_mass(part, generator)),
         effects=_value_effects(read, [row for row in rows if row.cells in ("", "both")], tested),
@@ -147,6 +149,7 @@ def agreement(
                 released=wilson(int((top == last).sum()), count),
                 shuffled=agreement_of_shuffles(top, following, generator),
                 unigram=unigram_match(top, text, model.vocab_size),
+                uniform=1 / model.vocab_size,
             )
         )
     return rows
@@ -157,7 +160,9 @@ def ranks(part: LayerValueRankings, words: int) -> list[LayerRanks]:
     rows = []
     for name, cells in part.groups():
         own = part.ranks[cells, 0]
-        own, other = (found[found >= 0].double() for found in (own, part.shuffled_ranks[cells]))
+        every, other = part.ranks[cells].flatten(), part.shuffled_ranks[cells]
+        every = every[every >= 0]
+        own, other = (found[found >= 0].double() for found in (own, other))
         middle = quantiles(own)
         rows.append(
             LayerRanks(
@@ -168,7 +173,10 @@ def ranks(part: LayerValueRankings, words: int) -> list[LayerRanks]:
                 median_share=middle[2] / words,
                 under=_under(own),
                 mrr=float((1 / (own + 1)).mean()),
+                every_median=median(every),
+                every_n=len(every),
                 shuffled_quantiles=quantiles(other),
+                shuffled_under=_under(other),
                 shuffled_mrr=float((1 / (other + 1)).mean()),
             )
         )

@@ -225,6 +225,8 @@ def _layer_summary(part: LayerTable, gated: bool, generator: torch.Generator) ->
         },
         key_norm=quantiles(columns["key_norm"]),
         value_norm=quantiles(columns["value_norm"]),
+        kurtosis=quantiles(columns["logit_kurtosis"]),
+        weak_share=float(columns["weak_share"].double().mean()),
         prediction=int((columns["role"] == 1).sum()),
         suppression=int((columns["role"] == 2).sum()),
         entropy=int((robust_scores(columns["entropy_score"]) > OUTLIER_DEVIATIONS).sum()),

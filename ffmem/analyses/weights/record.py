@@ -36,6 +36,8 @@ class LayerWeights:
     cosines: dict[str, PairCosines]
     key_norm: tuple[float, ...]
     value_norm: tuple[float, ...]
+    kurtosis: tuple[float, ...]
+    weak_share: float
     prediction: int
     suppression: int
     entropy: int
