@@ -31,6 +31,7 @@ def draw() -> torch.Generator:
 def test_fewer_memories_can_only_agree_less(read_toy: tuple[LanguageModel, SampleRecord]) -> None:
     for row in measure(*read_toy, draw()).zero_agreement:
         assert row.active.estimate >= row.all.estimate
+        assert row.active_o.estimate >= row.all_o.estimate
 
 
 def test_zero_agreement_is_the_share_of_tokens_that_no_value_promotes(
@@ -63,14 +64,14 @@ def test_percentages_come_with_their_base_rates(
     found = measure(model, reading, draw())
     agree = reading.coefficients.matches_y > 0
     short = (reading.sample.positions < 5)[:, None].expand_as(agree)
-    mine = found.agreeing
+    mine = next(row for row in found.agreeing if row.target == "y")
     assert mine.short.n == int(agree.sum())
     assert mine.short_base.n == agree.numel()
     assert mine.short_base.estimate == pytest.approx(float(short.double().mean()))
     if agree.any():
         assert mine.short.estimate == pytest.approx(float(short[agree].double().mean()))
-    stops = stop_word_ids(model)[reading.predictions[0].feedforward]
-    assert mine.stop_word_base.estimate == pytest.approx(float(stops.double().mean()))
+    gold = next(row for row in found.agreeing if row.target == "gold")
+    assert gold.short_base.n == int((reading.sample.gold >= 0).sum()) * agree.shape[1]
 
 
 class Words:
@@ -82,7 +83,10 @@ class Words:
 
 
 def test_stop_words_begin_a_word_and_ignore_capitals() -> None:
-    assert stop_word_ids(Words()).tolist() == [True, False, False, False, True, False]  # type: ignore[arg-type]
+    text = torch.tensor([2, 2, 2, 3, 3, 0])
+    assert stop_word_ids(Words(), text).tolist() == [True, False, False, False, True, False]  # type: ignore[arg-type]
+    commonest = stop_word_ids(Words(), text, "top100")  # type: ignore[arg-type]
+    assert commonest.tolist() == [True, False, True, False, False, False]
     assert punctuation_ids(Words()).tolist() == [False, False, False, True, False, False]  # type: ignore[arg-type]
 
 
@@ -111,7 +115,7 @@ def test_word_starts_are_the_marks_of_the_vocabulary(style: str) -> None:
     """A piece inside a word ('the' in 'bathed', 're' in 'hundred') is not a stop word."""
     model = wrap(tiny_model("opt"), tokenizer_of(style))
     assert model.vocab_size == 6
-    found = stop_word_ids(model).tolist()
+    found = stop_word_ids(model, torch.zeros(0, dtype=torch.long)).tolist()
     assert found == [False, True, False, False, False, True]
     starts = word_starts(model).tolist()
     assert starts[1:] == [True, False, True, False, True]

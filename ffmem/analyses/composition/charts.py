@@ -72,10 +72,12 @@ def active_chart(result: Composition, beside: Sequence[Row] = ()) -> Any:
     return style.with_caption(chart, "Active memories per layer (Fig. 7)", caption)
 
 
-SERIES = {  # by field of a layer
+SERIES = {  # by field of a layer; those without a colour are rows that are not drawn
     "all": ("all memories", style.BLUE),
     "active": ("active memories only", style.ORANGE),
     "all_o": ("all, against the block’s output", style.GREEN),
+    "active_o": ("active only, against the block’s output", ""),
+    "scaled": ("scaled by their coefficients", ""),
     "random_values": ("random directions as values", style.GREY),
 }
 
@@ -101,7 +103,7 @@ def _zero_agreement_chart(result: Composition, beside: Sequence[Row] = ()) -> An
         for share in (getattr(found, field),)
     ]
     data = style.base([*rows, *beside], style.enough_cases())
-    drawn = dict(SERIES.values())
+    drawn = {name: colour for name, colour in SERIES.values() if colour}
     first, *others = drawn
     colour = style.series("series", list(drawn), list(drawn.values()))
     x, y = style.layer_axis(), style.percent("share", "prefixes with zero agreement", domain=[0, 1])
@@ -125,6 +127,7 @@ def _zero_agreement_chart(result: Composition, beside: Sequence[Row] = ()) -> An
 
 
 CASES = ("where a memory agrees", "all cases")
+DRAWN_CASES = ("y", "function_words")  # the target and the list of stop words
 
 
 def _measures(found: AgreeingCases) -> dict[str, tuple[Interval, Interval]]:
@@ -140,23 +143,36 @@ def _beside_cases(result: Composition) -> list[Row]:
     """A control's shares of the cases where a memory agrees."""
     return [
         {
+            "target": found.target,
+            "stopwords": found.stopwords,
             "measure": measure,
             "series": style.BESIDE,
             "beside": pair[0].estimate,
             "n": pair[0].n,
         }
-        for measure, pair in _measures(result.agreeing).items()
+        for found in result.agreeing
+        for measure, pair in _measures(found).items()
     ]
 
 
 def _cases_chart(result: Composition, beside: Sequence[Row] = ()) -> Any:
     """The two percentages, beside their base rates."""
-    rows: list[Row] = [
-        {"measure": measure, "series": name, **share.fields("share")}
-        for measure, pair in _measures(result.agreeing).items()
-        for name, share in zip(CASES, pair, strict=True)
-    ]
-    every = style.base([*rows, *beside], style.enough_cases())
+    rows: list[Row] = []
+    for found in result.agreeing:
+        rows += [
+            {
+                "target": found.target,
+                "stopwords": found.stopwords,
+                "measure": measure,
+                "series": name,
+                **share.fields("share"),
+            }
+            for measure, pair in _measures(found).items()
+            for name, share in zip(CASES, pair, strict=True)
+        ]
+    every = style.base([*rows, *beside], style.enough_cases()).transform_filter(
+        (alt.datum.target == DRAWN_CASES[0]) & (alt.datum.stopwords == DRAWN_CASES[1])
+    )
     data = style.own_rows(every)
     colour = style.series("series", CASES, (style.BLUE, style.GREY))
     y = alt.Y("measure:N", title=None, sort=None, axis=alt.Axis(labelLimit=200))
@@ -170,7 +186,9 @@ def _cases_chart(result: Composition, beside: Sequence[Row] = ()) -> Any:
         "Cases are pairs of prefix and layer; the token is the top token of y, stop words are our "
         "list of function words. Grey: the same shares over all cases, agreeing or not."
         + style.beside_note(beside, "where a memory agrees,", "Ticks")
-        + style.few_cases_note(rows)
+        + style.few_cases_note(
+            [row for row in rows if (row["target"], row["stopwords"]) == DRAWN_CASES]
+        )
     )
     ticks = style.beside_ticks(every, beside, y=y, yOffset=offset)
     chart = style.with_size(alt.layer(bars, error, *ticks), height=160)

@@ -15,9 +15,10 @@ from ffmem.analyses.composition.record import (
     CompositionEffects,
     LayerActivity,
     LayerZeroAgreement,
+    TargetToken,
 )
 from ffmem.analyses.inputs.effects import lowest_layer_effect, with_count
-from ffmem.analyses.inputs.english import punctuation_ids, stop_word_ids
+from ffmem.analyses.inputs.english import StopWords, punctuation_ids, stop_word_ids
 from ffmem.analyses.inputs.layer_readings import CoefficientSummary, SampleRecord, tops
 from ffmem.analyses.statistics import (
     Interval,
@@ -36,14 +37,16 @@ SHORT_PREFIX = 5  # a prefix of fewer tokens is short
 
 def measure(model: LanguageModel, reading: SampleRecord, generator: torch.Generator) -> Composition:
     """How many memories fire, whether any of them says what the layer says, and when."""
-    stop_word = stop_word_ids(model)[reading.predictions[0].feedforward]
+    stops = stop_word_ids(model, reading.sample.tokens)
+    top = reading.predictions[0].feedforward
     return Composition(
         activity=activity(reading),
         zero_agreement=tuple(zero_agreement(model, reading, generator)),
-        agreeing=_agreeing_cases(model, reading, stop_word),
+        agreeing=tuple(_agreeing_cases(model, reading)),
         prefixes=len(reading.sample),
+        seed=reading.sample.seed,
         gated=model.gated,
-        effects=_composition_effects(reading, stop_word),
+        effects=_composition_effects(reading, stops[top]),
     )
 
 
@@ -77,6 +80,10 @@ def activity(reading: SampleRecord) -> tuple[LayerActivity, ...]:
                 for_90=share(found.for_90),
                 participation=share(found.participation),
                 mean_active=float(found.active[:, place].double().mean()),
+                median_for_90=float(found.for_90[:, place].double().median()),
+                median_stronger_than_residual=float(
+                    found.stronger_than_residual[:, place].double().median()
+                ),
             )
         )
     return tuple(rows)
@@ -97,6 +104,8 @@ def zero_agreement(
                 all=_none(found.matches_y[:, place] > 0),
                 active=_none(found.matches_y_active[:, place] > 0),
                 all_o=_none(found.matches_o[:, place] > 0),
+                active_o=_none(found.matches_o_active[:, place] > 0),
+                scaled=_none(found.matches_y_scaled[:, place] > 0),
                 random_values=_none(torch.isin(predicted, known)),
             )
         )
@@ -113,21 +122,38 @@ def _random_tops(model: LanguageModel, layer: int, generator: torch.Generator) -
     return tops(model, random.to(values.dtype)).cpu()
 
 
-def _agreeing_cases(
-    model: LanguageModel, reading: SampleRecord, stop_word: Tensor
-) -> AgreeingCases:
-    """The paper's two percentages, each beside its base rate; the token is top(y)."""
+def _agreeing_cases(model: LanguageModel, reading: SampleRecord) -> list[AgreeingCases]:
+    """The paper's two percentages for every reading of them, each beside its base rate."""
     agree = reading.coefficients.matches_y > 0
-    mark = punctuation_ids(model)[reading.predictions[0].feedforward]
+    gold = reading.sample.gold[:, None].expand_as(agree)
+    targets: dict[TargetToken, Tensor] = {
+        "y": reading.predictions[0].feedforward,
+        "gold": gold,
+        "output": reading.output[:, None].expand_as(agree),
+    }
+    marks = punctuation_ids(model)
     short = (reading.sample.positions < SHORT_PREFIX)[:, None].expand_as(agree)
-    return AgreeingCases(
-        stop_word=share_of(stop_word[agree]),
-        stop_word_base=share_of(stop_word.flatten()),
-        punctuation=share_of(mark[agree]),
-        punctuation_base=share_of(mark.flatten()),
-        short=share_of(short[agree]),
-        short_base=share_of(short.flatten()),
-    )
+    rows = []
+    lists: tuple[StopWords, ...] = ("function_words", "top100")
+    for stopwords in lists:
+        stops = stop_word_ids(model, reading.sample.tokens, stopwords)
+        for name, tokens in targets.items():
+            known = tokens >= 0
+            chosen = agree & known
+            stop, mark = stops[tokens.clamp(min=0)], marks[tokens.clamp(min=0)]
+            rows.append(
+                AgreeingCases(
+                    target=name,
+                    stopwords=stopwords,
+                    stop_word=share_of(stop[chosen]),
+                    stop_word_base=share_of(stop[known]),
+                    punctuation=share_of(mark[chosen]),
+                    punctuation_base=share_of(mark[known]),
+                    short=share_of(short[chosen]),
+                    short_base=share_of(short[known]),
+                )
+            )
+    return rows
 
 
 def _none(agrees: Tensor) -> Interval:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from ffmem.analyses.inputs.english import StopWords
 from ffmem.analyses.statistics import Interval
+
+TargetToken = Literal["y", "gold", "output"]
 
 
 @dataclass(frozen=True)
@@ -24,20 +28,25 @@ class LayerActivity:
     for_90: tuple[float, ...]
     participation: tuple[float, ...]
     mean_active: float  # memories, not per cent
+    median_for_90: float  # memories, not per cent
+    median_stronger_than_residual: float  # memories
 
 
 @dataclass(frozen=True)
 class LayerZeroAgreement:
     """Figure 8 for one layer: share of prefixes where no memory's top token is the layer's.
 
-    `all` and `active` say which memories may agree, `all_o` compares with the block's output as the
-    released code does. `random_values` replaces the values by random directions.
+    `all` and `active` say which memories may agree, `_o` compares with the block's output as the
+    released code does, `scaled` lets memories speak by m v instead of v: the same as `active` with
+    ReLU. `random_values` replaces the values by random directions.
     """
 
     layer: int
     all: Interval
     active: Interval
     all_o: Interval
+    active_o: Interval
+    scaled: Interval
     random_values: Interval
 
 
@@ -45,9 +54,11 @@ class LayerZeroAgreement:
 class AgreeingCases:
     """Of the cases (prefix, layer) where some memory agrees: what kind they are, with base rates.
 
-    Base rates are over all cases.
+    `target` says which token must be a stop word. Base rates are over all cases.
     """
 
+    target: TargetToken
+    stopwords: StopWords
     stop_word: Interval
     stop_word_base: Interval
     punctuation: Interval
@@ -87,7 +98,8 @@ class Composition:
 
     activity: tuple[LayerActivity, ...]
     zero_agreement: tuple[LayerZeroAgreement, ...]
-    agreeing: AgreeingCases
+    agreeing: tuple[AgreeingCases, ...]
     prefixes: int
+    seed: int
     gated: bool  # then active memories are those whose gate is on
     effects: CompositionEffects

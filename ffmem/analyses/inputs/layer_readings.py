@@ -35,6 +35,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.steps import sized_steps, steps
 
 PROBE = 256  # prefixes from which the size of a layer's large coefficients is estimated
+NEVER_NEGATIVE = ("relu", "relu2", "relu6", "sigmoid")  # activations
 NO_CHANGE, VOTE, VETO, UNKNOWN = 0, 1, 2, -1  # what a layer's output does to the top token
 
 
@@ -125,9 +126,11 @@ class CoefficientSummary:
     those larger than 1 % of the layer's 99.9th percentile. `for_90` memories make up 90 % of
     sum |m| ||v||, and `participation` is (sum c)^2 / sum c^2 of the same numbers c.
     `matches_*` count the memories whose own top token is top(y) or top(o): of all memories, or of
-    the active ones. `right_memory` is the strongest active memory that says the token that follows,
-    `foreign_memory` the token that follows the next prefix of the sample; NO_TOKEN where there is
-    none.
+    the active ones. `matches_y_scaled` counts those that say it by m v itself, which is the
+    opposite of v where m is below zero, and nothing where m is zero. `stronger_than_residual`
+    counts memories with c > ||r||. `right_memory` is the strongest active memory that says the
+    token that follows, `foreign_memory` the token that follows the next prefix of the sample;
+    NO_TOKEN where there is none.
     """
 
     active: Tensor
@@ -137,6 +140,9 @@ class CoefficientSummary:
     matches_y: Tensor
     matches_y_active: Tensor
     matches_o: Tensor
+    matches_o_active: Tensor
+    matches_y_scaled: Tensor
+    stronger_than_residual: Tensor
     right_memory: Tensor
     foreign_memory: Tensor
 
@@ -223,7 +229,7 @@ def _output_fields(model: LanguageModel, last: LayerRecord) -> dict[str, Tensor]
 
 @dataclass(frozen=True)
 class _Bank:
-    """What v and, in a gated layer, -v promote, and how long v is, all [memory]."""
+    """What v and -v promote and how long v is, all [memory], on the layer's device."""
 
     top: Tensor
     opposite_top: Tensor
@@ -232,7 +238,8 @@ class _Bank:
 
 def _bank(model: LanguageModel, layer: FeedForward) -> _Bank:
     values = value_vectors(layer)
-    if layer.gated:
+    signed = layer.gated or layer.activation not in NEVER_NEGATIVE
+    if signed:
         top, opposite = (one.to(layer.device) for one in tops_of_both_signs(model, values))
     else:
         top = opposite = tops(model, values).to(layer.device)
@@ -378,7 +385,8 @@ def _layer_statistics(
 ) -> dict[str, Tensor]:
     m = reading.m.float()
     on = (reading.a if reading.layer.gated else m) > 0
-    pushes = torch.where(m < 0, bank.opposite_top, bank.top) if reading.layer.gated else bank.top
+    scaled = torch.where(m < 0, bank.opposite_top, bank.top)
+    pushes = scaled if reading.layer.gated else bank.top
     strength = m.abs() * bank.lengths
     total = strength.sum(dim=1, keepdim=True)
     reached = strength.sort(dim=1, descending=True).values.cumsum(dim=1) < 0.9 * total
@@ -391,6 +399,9 @@ def _layer_statistics(
         "matches_y": same["y"].sum(dim=1),
         "matches_y_active": (same["y"] & on).sum(dim=1),
         "matches_o": same["o"].sum(dim=1),
+        "matches_o_active": (same["o"] & on).sum(dim=1),
+        "matches_y_scaled": ((scaled == tokens["y"]) & (m != 0)).sum(dim=1),
+        "stronger_than_residual": (strength > reading.r.float().norm(dim=1)[:, None]).sum(dim=1),
         "right_memory": _strongest(strength, same["gold"] & on),
         "foreign_memory": _strongest(strength, same["foreign"] & on),
     }
