@@ -312,7 +312,7 @@ def _run_controls(  # noqa: PLR0913 - what a study takes, and its text
             if name in PREFIX_CONTROLS:
                 few = [one for one in once_more if one in mine]
                 subject = prefix_control_inputs(inputs, name)
-                found = run_analyses(subject, mine, root, few)
+                found = run_analyses(subject, mine, root, few, arrays=False)
             else:
                 subject = scanned_control_inputs(inputs, name, root, text)
                 found = run_analyses(subject, mine, root, once_more)

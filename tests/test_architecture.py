@@ -233,6 +233,7 @@ FILES = {  # of a study
     "prepared",
     "report.html",
     "report.md",
+    "sample.npz",
     "values.npz",
 }
 

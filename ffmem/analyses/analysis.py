@@ -7,7 +7,7 @@ measures and what draws when they are called.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -143,9 +143,9 @@ class Growth:
 class Analysis(Generic[R]):
     """One analysis. `sizes` names the fields of `Sizes` that decide its result.
 
-    `figures` imports the module that draws them. `arrays` are numbers of every cell that are
-    written beside the result, in a file of its name. `with_judgements` adds to a record what people
-    said of it, which its claims then rest on. `left_out` counts what its figures leave out.
+    `figures` imports the module that draws them. `arrays` are the files of numbers that are written
+    with it, by name, and what is in them. `with_judgements` adds to a record what people said of
+    it, which its claims then rest on. `left_out` counts what its figures leave out.
     """
 
     name: str
@@ -162,8 +162,7 @@ class Analysis(Generic[R]):
     left_out: Callable[[R], dict[str, int]] = lambda _: {}
     grows: Growth | None = None  # None: all there is is measured
     on_request: bool = False  # not part of a study unless it is named
-    arrays: Callable[[StudyInputs], dict[str, Any]] | None = None
-    reads_layers: bool = False  # every layer at the validation prefixes, which is done once for all
+    arrays: Mapping[str, Callable[[StudyInputs], dict[str, Any]]] = field(default_factory=dict)
     of_experts: bool = False  # only where the scan has mixtures of experts
 
     @property

@@ -195,7 +195,7 @@ def costs(
     """
     work = _workload(model, plan, sizes, text)
     found = {name: _cost_of(name, work) for name in names}
-    readers = [name for name in names if name in ANALYSES and ANALYSES[name].reads_layers]
+    readers = [name for name in names if name in ANALYSES and "sample" in ANALYSES[name].arrays]
     for first in readers[:1]:
         found[first] += _sample_cost(work)
     return found

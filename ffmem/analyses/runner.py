@@ -56,8 +56,11 @@ def run_analyses(
     folder: Path,
     again: Collection[str] = (),
     watch: AnalysisWatch = lambda _event: None,
+    arrays: bool = True,
 ) -> list[AnalysisEvent]:
     """Make the results that `folder` lacks, and those of `again` whether they are there or not.
+
+    The numbers of every memory and prefix are written with them, unless `arrays` is false.
 
     Nothing runs where a result of other settings would be replaced that `again` does not name. An
     analysis that fails is reported and the next one runs; Ctrl-C stops all, and what was made
@@ -65,6 +68,7 @@ def run_analyses(
     """
     ended: list[AnalysisEvent] = []
     chosen = refuse_to_replace(subject, names, folder, again)
+    written = set() if arrays else {file for row in ANALYSES.values() for file in row.arrays}
     for name in chosen:
         if name not in again and is_current(folder, name, subject):
             ended.append(AnalysisEvent(name, "kept"))
@@ -73,7 +77,7 @@ def run_analyses(
             if all(one.state == "kept" for one in ended):  # this is the first one to run
                 refuse_damage(subject.store)  # a result from damaged files would look right
             with listen(partial(tell_share, watch, name)):
-                ended.append(run_analysis(subject, name, folder))
+                ended.append(run_analysis(subject, name, folder, written))
         watch(ended[-1])
     return ended
 
@@ -106,10 +110,14 @@ def tell_share(watch: AnalysisWatch, name: str, what: str, share: float) -> None
 def keys_at_stake(
     subject: StudyInputs, chosen: Sequence[str], again: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """What the results depend on that may be there and may not be replaced."""
+    """What the results depend on that may be there and may not be replaced.
+
+    Also of analyses that are not chosen but keep their numbers in a file with one that is.
+    """
+    files = {file for name in chosen for file in ANALYSES[name].arrays}
     keys: dict[str, dict[str, Any]] = {}
-    for name in ANALYSES:
-        if name in chosen and name not in again:
+    for name, row in ANALYSES.items():
+        if name not in again and (name in chosen or files & row.arrays.keys()):
             with suppress(FfmemError):  # such as a text that is gone: the analysis says so
                 keys[name] = result_key(name, subject)
     return keys
@@ -124,12 +132,12 @@ def is_current(folder: Path, name: str, subject: StudyInputs) -> bool:
         return False
 
 
-def run_analysis(subject: StudyInputs, name: str, folder: Path) -> AnalysisEvent:
+def run_analysis(subject: StudyInputs, name: str, folder: Path, written: set[str]) -> AnalysisEvent:
     """Run one analysis and write its result; a failure is kept as a file with the traceback."""
     began = time.monotonic()
     failure = StudyFolder(folder).failure(name)
     try:
-        make_result(subject, name, folder)
+        make_result(subject, name, folder, written)
     except FfmemError as error:
         return AnalysisEvent(name, "failed", time.monotonic() - began, str(error))
     except Exception as error:  # a bug, or out of memory: the remaining analyses should still run
@@ -141,15 +149,20 @@ def run_analysis(subject: StudyInputs, name: str, folder: Path) -> AnalysisEvent
     return AnalysisEvent(name, "made", time.monotonic() - began)
 
 
-def make_result(subject: StudyInputs, name: str, folder: Path) -> None:
-    """Run one analysis and write its arrays, then its result: where that is, all is there."""
+def make_result(subject: StudyInputs, name: str, folder: Path, written: set[str]) -> None:
+    """Run one analysis and write its arrays, then its result: where that is, all is there.
+
+    `written` are the files of arrays that this run has written; several analyses may share one.
+    """
     began, row, study = time.monotonic(), ANALYSES[name], StudyFolder(folder)
     result = row.measure(subject)
     seconds = round(time.monotonic() - began, 2)
-    if row.arrays is not None:
-        path = study.numbers(name)
-        write = write_columns if path.suffix == ".parquet" else write_npz
-        write(path, row.arrays(subject))
+    for file, arrays in row.arrays.items():
+        if file not in written:
+            path = study.numbers(file)
+            write = write_columns if path.suffix == ".parquet" else write_npz
+            write(path, arrays(subject))
+            written.add(file)
     write_result(study.result(name), ResultFile(name, result_key(name, subject), seconds, result))
 
 

@@ -131,7 +131,7 @@ class StudyFolder:
         return self.analyses / f"{name}.json"
 
     def numbers(self, name: str) -> Path:
-        """The numbers of every cell that belong to the result of that name."""
+        """The arrays, per cell or place, that belong to the result of that name."""
         return self.weights if name == self.weights.stem else self.analyses / f"{name}.npz"
 
     @cached_property

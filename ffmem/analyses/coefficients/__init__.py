@@ -39,5 +39,5 @@ ANALYSIS = Analysis(
     cost=lambda work: Cost(tokens=work.tokens_per_sentence * _sentences(work)),
     sizes=("pattern_keys",),
     on_request=True,
-    arrays=_arrays,
+    arrays={"coefficients": _arrays},
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ffmem.analyses.analysis import Analysis, Cost, Figure, Growth
 from ffmem.analyses.composition.claims import CLAIMS, QUESTIONS
@@ -16,6 +16,12 @@ def _measure(inputs: StudyInputs) -> Composition:
     from ffmem.analyses.composition.measure import measure  # here: torch is slow to import
 
     return measure(inputs.model, inputs.reading, inputs.generator)
+
+
+def _arrays(inputs: StudyInputs) -> dict[str, Any]:
+    from ffmem.analyses.inputs.layer_readings import sample_arrays
+
+    return sample_arrays(inputs.reading)
 
 
 def _figures() -> tuple[Figure[Composition], ...]:
@@ -35,5 +41,5 @@ ANALYSIS = Analysis(
     claims=CLAIMS,
     grows=Growth("sample", "sentences"),
     questions=QUESTIONS,
-    reads_layers=True,
+    arrays={"sample": _arrays},
 )

@@ -7,8 +7,8 @@ paper's model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -434,3 +434,21 @@ def foreign_gold(gold: Tensor) -> Tensor:
     """The token that follows the next prefix of the sample; NO_TOKEN where that is the own one."""
     other = gold.roll(-1)
     return other.masked_fill(other == gold, NO_TOKEN)
+
+
+def sample_arrays(reading: SampleRecord) -> dict[str, Any]:
+    """The numbers of every sampled place."""
+    found, counts = reading.predictions[0], reading.coefficients
+    tensors = {
+        **{name: getattr(reading.sample, name) for name in ("numbers", "positions", "gold")},
+        **{field.name: getattr(counts, field.name) for field in fields(counts)},
+        **{
+            field.name: getattr(found, field.name)
+            for field in fields(found)
+            if field.name != "convention"
+        },
+        "model_output": reading.output,
+        "entropy": reading.entropy,
+        "strongest_last_layer": reading.strongest,
+    }
+    return {name: tensor.numpy() for name, tensor in tensors.items()}

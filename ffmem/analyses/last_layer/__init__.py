@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ffmem.analyses.analysis import Analysis, Cost
 from ffmem.analyses.last_layer.claims import CLAIMS, QUESTIONS, with_judgements
@@ -18,6 +18,12 @@ def _measure(inputs: StudyInputs) -> LastLayer:
     return measure(inputs.model, inputs.reading, inputs.generator)
 
 
+def _arrays(inputs: StudyInputs) -> dict[str, Any]:
+    from ffmem.analyses.inputs.layer_readings import sample_arrays
+
+    return sample_arrays(inputs.reading)
+
+
 ANALYSIS = Analysis(
     "last-layer",
     LastLayer,
@@ -28,5 +34,5 @@ ANALYSIS = Analysis(
     claims=CLAIMS,
     questions=QUESTIONS,
     with_judgements=with_judgements,
-    reads_layers=True,
+    arrays={"sample": _arrays},
 )

@@ -31,5 +31,4 @@ ANALYSIS = Analysis(
     cost=lambda _: Cost(seconds=1),
     sizes=("sample",),
     figures=_figures,
-    reads_layers=True,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ffmem.analyses.analysis import Analysis, Cost, Figure
 from ffmem.analyses.suppression.record import Suppression
@@ -15,6 +15,12 @@ def _measure(inputs: StudyInputs) -> Suppression:
     from ffmem.analyses.suppression.measure import measure  # here: torch is slow to import
 
     return measure(inputs.model, inputs.reading, inputs.generator)
+
+
+def _arrays(inputs: StudyInputs) -> dict[str, Any]:
+    from ffmem.analyses.inputs.layer_readings import sample_arrays
+
+    return sample_arrays(inputs.reading)
 
 
 def _figures() -> tuple[Figure[Suppression], ...]:
@@ -31,5 +37,5 @@ ANALYSIS = Analysis(
     cost=lambda _: Cost(seconds=1),
     sizes=("sample",),
     figures=_figures,
-    reads_layers=True,
+    arrays={"sample": _arrays},
 )

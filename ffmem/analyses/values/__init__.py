@@ -21,9 +21,9 @@ def _measure(inputs: StudyInputs) -> Values:
 
 
 def _arrays(inputs: StudyInputs) -> dict[str, Any]:
-    import torch
+    from ffmem.analyses.values.measure import value_arrays
 
-    return {"ranks": torch.cat([part.ranks.int() for part in inputs.values]).numpy()}
+    return value_arrays(inputs.values)
 
 
 def _figures() -> tuple[Figure[Values], ...]:
@@ -44,5 +44,5 @@ ANALYSIS = Analysis(
     grows=Growth("tested_triggers", "triggers a key"),
     questions=QUESTIONS,
     left_out=Values.left_out,
-    arrays=_arrays,
+    arrays={"values": _arrays},
 )

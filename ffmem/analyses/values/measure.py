@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -360,3 +361,17 @@ def certainty_effects(place: Tensor, bins: int, hit: Tensor, shuffled: Tensor) -
             table[:, 2:], lambda sums: (sums[..., 0] - sums[..., 2]) / sums[..., 1]
         ),
     )
+
+
+def value_arrays(parts: Sequence[LayerValueRankings]) -> dict[str, Any]:
+    """The numbers of every cell's value."""
+    tokens = {
+        "top": [part.top for part in parts],
+        "ranks": [part.ranks for part in parts],
+        "next": [part.triggers.next for part in parts],
+    }
+    return {
+        "layer": np.concatenate([np.full(len(part.top), part.layer, np.int32) for part in parts]),
+        "probability": torch.cat([part.probability for part in parts]).numpy(),
+        **{name: torch.cat([t.int() for t in found]).numpy() for name, found in tokens.items()},
+    }

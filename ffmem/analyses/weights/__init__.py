@@ -37,5 +37,5 @@ ANALYSIS = Analysis(
     cost=lambda work: Cost(projections=2 * work.memories, seconds=2),
     figures=_figures,
     cites=("gerstner2025", "gurnee2024", "stolfo2024"),
-    arrays=_arrays,
+    arrays={"weights": _arrays},
 )
