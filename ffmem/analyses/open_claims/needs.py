@@ -16,7 +16,15 @@ from statistics import NormalDist
 from ffmem.analyses.claim import FEWEST, Effect, Finding
 from ffmem.analyses.open_claims.need import Need
 from ffmem.analyses.statistics import REACH, Interval, difference
-from ffmem.analyses.verdicts import NO_CONTROL, ControlEffect, Verdict, chance_of_failing, chance_of_holding, decide, look_weight
+from ffmem.analyses.verdicts import (
+    NO_CONTROL,
+    ControlEffect,
+    Verdict,
+    chance_of_failing,
+    chance_of_holding,
+    decide,
+    look_weight,
+)
 
 POWER = NormalDist().inv_cdf(0.8)  # deviations by which an estimate falls short once in five times
 MOST_LOOKS = 3  # at a claim: the error rate of later ones is too small to decide anything
