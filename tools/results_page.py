@@ -17,10 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ffmem.analyses.catalogue import CLAIMS, judge
-from ffmem.analyses.claim import Claim, Effect, Finding, Unit, interval_text
+from ffmem.analyses.claim import AnyClaim, Unit, interval_text
 from ffmem.analyses.statistics import Interval
 from ffmem.analyses.study import open_study
-from ffmem.analyses.claim import AnyClaim, Unit, interval_text
 from tools.stored_studies import (
     Row,
     Studies,

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.analyses.catalogue import CLAIMS
-from ffmem.analyses.statistics import Interval
 from ffmem.analyses.claim import Claim, Effect, Finding
+from ffmem.analyses.statistics import Interval
 from ffmem.analyses.verdicts import Verdict, judge_claims
 
 NUMBERS = Path(__file__).parent.parent / "docs" / "reference" / "data" / "results.jsonl"
