@@ -24,6 +24,7 @@ from tests.analyses.conftest import lines
 
 FEW = Sizes(
     sample=36,
+    places=2,
     pattern_keys=2,
     removal_keys=2,
     removal_triggers=3,

@@ -101,7 +101,8 @@ def active(curve: list[int], draw: torch.Generator) -> Numbers:
 
 def of_activity(numbers: Numbers, toy: Study) -> Results:
     found = toy.result("composition")
-    effects = replace(found.effects, activity=activity_effects(numbers["active"]))
+    activity = activity_effects(numbers["active"], torch.arange(200))
+    effects = replace(found.effects, activity=activity)
     return {"composition": replace(found, effects=effects)}
 
 
@@ -124,7 +125,7 @@ def cases(more: float, draw: torch.Generator) -> Numbers:
 
 def of_cases(numbers: Numbers, toy: Study) -> Results:
     found = toy.result("composition")
-    more = case_effects(numbers["agree"], numbers["kind"], numbers["kind"])
+    more = case_effects(numbers["agree"], numbers["kind"], numbers["kind"], torch.arange(400))
     effects = replace(found.effects, cases=more)
     return {"composition": replace(found, effects=effects)}
 
@@ -192,7 +193,8 @@ def of_decisions(numbers: Numbers, toy: Study) -> Results:
     names = ("rank", "old_rank_in_layer", "old_probability_in_layer", "new_rank_in_residual")
     names += ("push_on_old", "push_on_new", "old_change", "new_change")
     unused = {name: numbers["residual"] for name in names}
-    effects = decision_effects(Predictions(DEFAULT_CONVENTION, **numbers, **unused))
+    found = Predictions(DEFAULT_CONVENTION, **numbers, **unused)
+    effects = decision_effects(found, torch.arange(PREFIXES))
     return {"refinement": replace(toy.result("refinement"), effects=effects)}
 
 

@@ -124,7 +124,8 @@ def test_a_foreign_output_is_another_prefixs(scanned_toy: Scanned) -> None:
     prefixes = [sample.prefix_tokens(row) for row in range(6)]
     (batch,) = prefix_batches(prefixes, model.bos, 6)
     readings = record(model, batch.tokens, "hramyo", at=batch.columns + 1).layers
-    found = predictions_of(model, readings, DEFAULT_CONVENTION)["foreign_change"]
+    before = torch.arange(6).roll(1)
+    found = predictions_of(model, readings, DEFAULT_CONVENTION, before)["foreign_change"]
     for place, reading in enumerate(readings):
         if reading.layer.form == "post-norm":
             assert (found[:, place] == UNKNOWN).all()

@@ -94,14 +94,19 @@ class StudyInputs:
         return read_page_coefficients(self.model, self.store, cells)
 
     @cached_property
+    def places(self) -> PrefixSample:
+        """The validation prefixes, several of each sentence."""
+        return draw_sample(self._sentences(), self.sizes.sample, self.seed, self.sizes.places)
+
+    @cached_property
     def sample(self) -> PrefixSample:
-        """The validation prefixes."""
-        return draw_sample(self._sentences(), self.sizes.sample, self.seed)
+        """One of each sentence."""
+        return self.places.rows(torch.arange(self.places.count))
 
     @cached_property
     def reading(self) -> SampleRecord:
         """All layers at the validation prefixes; in 32 bits, because 16 change some top tokens."""
-        return record_sample(float32_copy(self.model), self.sample)
+        return record_sample(float32_copy(self.model), self.places)
 
     def _sentences(self) -> Iterator[Sentences]:
         key = self.store.manifest.key

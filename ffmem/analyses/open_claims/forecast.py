@@ -29,7 +29,7 @@ def _removal_keys(work: Workload) -> float:
     return work.layers * min(work.sizes.removal_keys, work.signs * work.memories / work.layers)
 
 
-def _prefixes(work: Workload) -> float:
+def _sentences(work: Workload) -> float:
     return work.sentences(work.sizes.sample)
 
 
@@ -53,8 +53,8 @@ BY_CLAIM = {
 BY_ANALYSIS = {
     "removal": Enough(125, "keys", _removal_keys),
     "values": Enough(5_500, "values", _cells),
-    "composition": Enough(55, "prefixes", _prefixes),
-    "refinement": Enough(135, "prefixes", _prefixes),
+    "composition": Enough(55, "sentences", _sentences),
+    "refinement": Enough(135, "sentences", _sentences),
     "causal": Enough(FEWEST, "memories", _silenced),
 }
 ALONE = ("layers-are-most-parameters",)  # counted, not measured

@@ -284,7 +284,7 @@ def _again(text: str | None) -> tuple[str, ...]:
     help="How much to measure: as in the paper, or what two CPU cores can do in minutes.",
 )
 @click.option(
-    "--sample", type=SOME, help="Number of validation prefixes, instead of that of --size."
+    "--sample", type=SOME, help="Number of validation sentences, instead of that of --size."
 )
 @click.option(
     "--seed",
