@@ -38,7 +38,12 @@ FEW = Sizes(
 def calibration_on_few_keys() -> Iterator[None]:
     """The rule annotator is set on few control keys: no test of a small study asks how well."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, number in (("CALIBRATION", 21), ("FEATURE_PREFIXES", 1500), ("POOL", 400)):
+        for name, number in (
+            ("CALIBRATION", 21),
+            ("FEATURE_PREFIXES", 1500),
+            ("POOL", 400),
+            ("CONTROL_KEYS", 2),
+        ):
             patch.setattr(f"ffmem.analyses.patterns.measure.{name}", number)
         yield
 
