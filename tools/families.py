@@ -178,20 +178,17 @@ Written by `python -m tools.families`; do not edit by hand.
 
 Of the {types} causal language model types that transformers {version} knows or ffmem adds
 (`fairseq_lm`, see [Convert a fairseq model](../how-to/convert-from-fairseq.md)),
-**{passed} pass**: ffmem reads their feed-forward layers as memories (MLP neurons). For each type,
-ffmem builds a toy of random parameters and runs it on nine tokens. The type passes if the five
-[identities](../concepts/memories.md#the-identities) hold, each with a relative error of at most
-1e-4 in float32; the largest error of all that pass is {largest}. [`ffmem why`](../how-to/why.md)
-explains a token by the gradient in {gradient} types, by the linear reading in {linear}.
+**{passed} pass**: a toy of random parameters fulfils the five
+[identities](../concepts/memories.md#the-identities) on nine tokens, each with a relative error of
+at most 1e-4 in float32; the largest error of all that pass is {largest}.
+[`ffmem why`](../how-to/why.md) explains a token by the gradient in {gradient} types, by the linear
+reading in {linear}. The identities are checked again when a checkpoint is loaded, which is refused
+if one fails.
 
 - *Passes by row* ({by_row}): `ffmem/models/families.py` lists where keys and values are.
 - *Passes by structure* ({by_structure}): ffmem found keys and values by running the toy.
 - *Refused* ({refused}): the toy runs, but ffmem cannot read its feed-forward layers and says so.
 - *Cannot be built small* ({not_built}): the toy could not be built or run; the type is untested.
-
-A toy that passes shows that ffmem reads the architecture's code, not every checkpoint: the
-equations are checked again when a checkpoint is loaded, and it is refused if one fails. For the
-form in which weights are stored, see [adapters and quantised weights](../how-to/wrap-a-model.md).
 
 | verdict | form, activation; or why not | `ffmem why` by | types |
 |---|---|---|---|

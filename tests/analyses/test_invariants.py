@@ -1,6 +1,25 @@
 """What must hold in every family: ReLU, GELU, gated, parallel, post-norm.
 
-docs/concepts/memories.md says which invariant of the specification is tested where.
+The invariants of the specification, and where each is tested (in tests/analyses unless a folder is
+named; 1, 2 and 8 on more kinds of toys than the five):
+
+1. o = r + y; the next block reads o; the last o through the head is what the model says:
+   memories/test_recording, test_prefix_sample, here, test_refinement.
+2. The sum of coefficients x values, plus bias, is y, by memories and by signed cells:
+   memories/test_recording, test_prefix_sample, here.
+3. Figure 4 is the share of rank 0 in figure 5: test_values.
+4. Figure 9 at the last layer is residual + agreement of figure 11: test_refinement.
+5. The shares of figure 11 add up; R = F = O under a linear projection: test_refinement.
+6. Fewer memories can only agree less (figure 8): test_composition.
+7. A stored coefficient is that of BOS and the prefix alone; "I love dogs" has its three prefixes
+   and next tokens: here, execution/test_run.
+8. Without its last token a prefix is the position before: here, test_removal.
+9. Streaming is brute force, whatever the batches and the padding: here, execution/test_run,
+   scan/test_layer_scan.
+10. Planted memories: agreement 1, rank 0, -100 % without the last token: test_values,
+    test_removal (ReLU only).
+11. Dead keys, unfilled slots, triggers of one token and unknown tokens are counted beside the
+    figures: test_values, test_removal.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def test_every_analysis_leaves_numbers_and_figures(
         texts.append(source.path)
         return digest(source)
 
-    def some_charts(name: str, result: object) -> dict[str, object]:
-        found = charts_of(name, result)
+    def some_charts(name: str, *results: Any) -> dict[str, object]:
+        found = charts_of(name, *results)
         return {figure: found[figure] for figure in found.keys() & DRAWN}
 
     monkeypatch.setattr("ffmem.analyses.inputs.study_inputs.digest", count)

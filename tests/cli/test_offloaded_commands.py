@@ -45,10 +45,10 @@ def weight_places(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     places = device_map(load("tiny:llama"), SPLIT)
     through, found = loading.through_transformers, list[set[str]]()
 
-    def place(name: str, source: str, options: dict[str, Any], dtype: Any) -> Any:
+    def place(name: str, source: str, options: dict[str, Any], *rest: Any) -> Any:
         if "device_map" in options:
             options = {**options, "device_map": places, "offload_folder": str(tmp_path / "disk")}
-        model, tokenizer = through(name, source, options, dtype)
+        model, tokenizer = through(name, source, options, *rest)
         found.append({one.device.type for one in model.parameters()})
         return model, tokenizer
 

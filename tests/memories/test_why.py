@@ -476,6 +476,17 @@ def test_a_model_without_a_backward_pass_is_refused_in_one_sentence() -> None:
             why(model, TEXT)
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's own 8 bits are on their way to another package
+def test_a_model_in_8_bits_is_refused_and_its_direct_terms_remain() -> None:
+    quantise = torch.ao.quantization.quantize_dynamic
+    toy = quantise(tiny_model("opt"), {nn.Linear}, dtype=torch.qint8)
+    model = wrap(toy, tiny_tokenizer(), "eight-bit")
+    with pytest.raises(ModelError, match="eight-bit has no backward pass.*`ffmem prompt`"):
+        why(model, TEXT)
+    terms = contributions(model, explain_prompt(model, TEXT), 7)
+    assert math.isclose(terms.total, terms.logit, abs_tol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
