@@ -94,6 +94,11 @@ class Planted:
 # Composition
 
 
+def each(numbers: Tensor) -> Tensor:
+    """Every prefix is of a sentence of its own."""
+    return torch.arange(len(numbers))
+
+
 def active(curve: list[int], draw: torch.Generator) -> Numbers:
     noise = 0.04 * (chance(draw, 200, LAYERS) - 0.5)
     return {"active": torch.tensor(curve) / 100 + noise}
@@ -101,7 +106,7 @@ def active(curve: list[int], draw: torch.Generator) -> Numbers:
 
 def of_activity(numbers: Numbers, toy: Study) -> Results:
     found = toy.result("composition")
-    activity = activity_effects(numbers["active"], torch.arange(200))
+    activity = activity_effects(numbers["active"], each(numbers["active"]))
     effects = replace(found.effects, activity=activity)
     return {"composition": replace(found, effects=effects)}
 
@@ -125,7 +130,8 @@ def cases(more: float, draw: torch.Generator) -> Numbers:
 
 def of_cases(numbers: Numbers, toy: Study) -> Results:
     found = toy.result("composition")
-    more = case_effects(numbers["agree"], numbers["kind"], numbers["kind"], torch.arange(400))
+    kinds = (numbers["agree"], numbers["kind"], numbers["kind"])
+    more = case_effects(*kinds, each(numbers["agree"]))
     effects = replace(found.effects, cases=more)
     return {"composition": replace(found, effects=effects)}
 
@@ -194,7 +200,7 @@ def of_decisions(numbers: Numbers, toy: Study) -> Results:
     names += ("push_on_old", "push_on_new", "old_change", "new_change")
     unused = {name: numbers["residual"] for name in names}
     found = Predictions(DEFAULT_CONVENTION, **numbers, **unused)
-    effects = decision_effects(found, torch.arange(PREFIXES))
+    effects = decision_effects(found, each(numbers["residual"]))
     return {"refinement": replace(toy.result("refinement"), effects=effects)}
 
 

@@ -23,7 +23,12 @@ def with_count(*columns: Tensor, units: Tensor | None = None) -> Tensor:
 
 def side_by_side(*columns: Tensor) -> Tensor:
     """Columns [row] or [row, number] as one table [row, number]."""
-    return torch.cat([one.double().view(len(one), -1) for one in columns], dim=1)
+    return torch.cat([_as_columns(one) for one in columns], dim=1)
+
+
+def _as_columns(numbers: Tensor) -> Tensor:
+    """[row] or [row, number] as [row, number]."""
+    return numbers.double() if numbers.dim() > 1 else numbers.double()[:, None]
 
 
 def mean_effect(numbers: Tensor, units: Tensor | None = None) -> Interval:
@@ -49,8 +54,7 @@ def share_effect(tallies: Tensor) -> Interval:
 
 def ratio_effect(part: Tensor, whole: Tensor, units: Tensor | None = None) -> Interval:
     """A sum of counts over another that has them all, both [row] or [row, layer]."""
-    sums = [one.double().view(len(one), -1).sum(dim=1) for one in (part, whole)]
-    table = side_by_side(*sums)
+    table = side_by_side(*(_as_columns(one).sum(dim=1) for one in (part, whole)))
     return share_effect(table if units is None else sum_by_unit(table, units))
 
 
