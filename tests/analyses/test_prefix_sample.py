@@ -5,11 +5,14 @@ import torch
 
 from ffmem.analyses.inputs.layer_readings import (
     STRONGEST,
+    UNKNOWN,
     SampleRecord,
     conventions_of,
+    foreign_gold,
     record_sample,
 )
 from ffmem.analyses.inputs.prefix_sample import (
+    NO_TOKEN,
     PrefixSample,
     draw_sample,
     other_rows,
@@ -127,6 +130,15 @@ def test_several_places_of_a_sentence_are_read_as_each_alone_would_be(
     for row in range(0, len(sample), 7):
         check_predictions(model, found, row)
         check_coefficients(model, found, row)
+
+
+def test_one_sentence_alone_has_no_other_to_be_compared_with(relu: LanguageModel) -> None:
+    found = record_sample(relu, draw_sample([sentences_of(relu, lines(50, 2))], 1, places=3))
+    assert len(found.output) == 3
+    assert (found.predictions[0].foreign_change == UNKNOWN).all()
+    assert found.normalised.foreign_cosine.isnan().all()
+    assert found.normalised.foreign_same_top.isnan().all()
+    assert (foreign_gold(found.sample) == NO_TOKEN).all()
 
 
 def test_no_text_is_one_sentence(relu: LanguageModel) -> None:

@@ -30,7 +30,7 @@ from ffmem.analyses.last_layer.measure import (
     measure as last_layer,
 )
 from ffmem.analyses.last_layer.record import Case
-from ffmem.analyses.refinement.measure import measure
+from ffmem.analyses.refinement.measure import measure, share_elsewhere
 from ffmem.analyses.refinement.record import Refinement
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import winner
@@ -107,6 +107,17 @@ def test_only_changes_are_looked_at_for_a_veto(refined: Read) -> None:
             moved = predictions.new_change[:, place] - predictions.old_change[:, place]
             assert (moved[changed] > -1e-4).all()  # the new token overtook the old one
             assert row.old_change[2] < row.new_change[2] + 1e-4
+
+
+def test_a_token_is_looked_for_among_those_of_other_sentences() -> None:
+    draw = torch.Generator().manual_seed(0)
+    tokens, among = torch.randint(4, (2, 12), generator=draw)
+    sentences = torch.tensor([0, 0, 0, 1, 2, 2, 3, 3, 1, 4, 4, 0])
+    expected = []
+    for token, sentence in zip(tokens.tolist(), sentences.tolist(), strict=True):
+        others = among[sentences != sentence].tolist()
+        expected.append(others.count(token) / len(others))
+    assert share_elsewhere(tokens, among, sentences).tolist() == pytest.approx(expected)
 
 
 def test_a_veto_is_a_fall_and_a_vote_a_rise() -> None:

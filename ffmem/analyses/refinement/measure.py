@@ -136,7 +136,7 @@ def decision_effects(found: Predictions, sentences: Tensor) -> RefinementEffects
     early = place_of(BOTTOM_LAYERS, layers)
     kept = found.output == found.residual
     own = found.output == found.feedforward
-    chance = _share_elsewhere(found.residual[:, early], last, sentences)
+    chance = share_elsewhere(found.residual[:, early], last, sentences)
     veto, foreign, more = _veto_effects(found.change[:, 1:], found.foreign_change[:, 1:], sentences)
     return RefinementEffects(
         settled_early=share_effect(with_count(settled[:, early], units=sentences)),
@@ -155,7 +155,7 @@ def decision_effects(found: Predictions, sentences: Tensor) -> RefinementEffects
     )
 
 
-def _share_elsewhere(tokens: Tensor, among: Tensor, sentences: Tensor) -> Tensor:
+def share_elsewhere(tokens: Tensor, among: Tensor, sentences: Tensor) -> Tensor:
     """For each token [row] the share of other sentences' rows that have it in `among` [row]."""
     words = int(torch.max(tokens.max(), among.max())) + 1
     pairs = torch.cat([sentences * words + among, sentences * words + tokens])
