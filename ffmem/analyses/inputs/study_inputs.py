@@ -39,7 +39,7 @@ from ffmem.store.scan_store import ScanStore
 from ffmem.store.search.columns import next_token_ranks
 
 OWN_SHARDS = 16  # of the scanned corpus, where there is no validation text
-FEWEST_PREFIXES = 100  # that a control reads
+FEWEST_SENTENCES = 100  # that a control reads
 
 
 class StudyInputs:
@@ -140,7 +140,7 @@ def prefix_control_inputs(subject: StudyInputs, name: str) -> StudyInputs:
 
 def control_sizes(sizes: Sizes) -> Sizes:
     """Of a control that reads prefixes alone: there are several, so each reads a quarter."""
-    return replace(sizes, sample=min(sizes.sample, max(FEWEST_PREFIXES, sizes.sample // 4)))
+    return replace(sizes, sample=min(sizes.sample, max(FEWEST_SENTENCES, sizes.sample // 4)))
 
 
 def scanned_control_inputs(
