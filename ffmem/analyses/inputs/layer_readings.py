@@ -189,6 +189,7 @@ def record_sample(
     rows: list[Tensor] = []
     kept: dict[str, list[dict[str, Tensor]]] = {"model": [], "coefficients": [], "normalised": []}
     kept |= {convention.name: [] for convention in chosen}
+    foreign = foreign_gold(sample)
     batches = sentence_batches(sample, model.bos, logit_rows(model), budget)
     for batch in sized_steps(batches, len(sample), "prefixes", lambda one: len(one.rows)):
         readings = read_places(model, batch)
@@ -202,7 +203,7 @@ def record_sample(
             "y": default["feedforward"],
             "o": default["output"],
             "gold": sample.gold[batch.rows, None].expand(-1, len(banks)),
-            "foreign": foreign_gold(sample)[batch.rows, None].expand(-1, len(banks)),
+            "foreign": foreign[batch.rows, None].expand(-1, len(banks)),
         }
         kept["coefficients"].append(_coefficient_statistics(readings, banks, limits, wanted))
         layers = zip(readings, banks, strict=True)
