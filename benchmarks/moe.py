@@ -19,7 +19,6 @@ import torch
 from transformers import OlmoeConfig, OlmoeForCausalLM
 
 from benchmarks.scan import CLOCK, bare, in_turn, quartiles, seconds
-from benchmarks.scan_state import random_batches
 from ffmem.corpus.batches import Batch
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.wrapping import wrap
@@ -94,9 +93,23 @@ def random_mixture(shape: tuple[int, ...], options: argparse.Namespace) -> Langu
 
 
 def sentences(budget: int, vocabulary: int) -> Iterator[Batch]:
-    """Batches of random sentences without end, numbered through."""
-    for one in random_batches(10**9, budget, vocabulary):
-        yield Batch(one.tokens, one.lengths, one.sentences, one.bos)
+    """Batches of random sentences of like length without end, `budget` tokens each at most."""
+    generator = torch.Generator().manual_seed(1)
+    numbered = 0
+    weights = 1.0 / torch.arange(10, vocabulary + 10)
+    while True:
+        # A common length, one token more or less.
+        common = float(torch.randn((), generator=generator) * 0.45 + 3.1)
+        middle = min(max(int(torch.tensor(common).exp()), 3), 120)
+        rows = max(1, budget // (middle + 2))
+        lengths = torch.randint(middle - 1, middle + 2, (rows,), generator=generator).sort()[0]
+        ids = torch.multinomial(
+            weights, rows * (middle + 2), replacement=True, generator=generator
+        ).view(rows, -1)
+        ids[:, 0] = 2
+        order = torch.randperm(rows, generator=generator) + numbered
+        numbered += rows
+        yield Batch(ids, lengths, order, 1)
 
 
 def take(source: Iterator[Batch], count: int) -> list[Batch]:

@@ -6,8 +6,8 @@
 A random OPT (16 layers, d = 1024, 4,096 memories per layer, ReLU, pre-norm, tied, no final norm) in
 bfloat16 reads real text. Printed: how fast text is made ready alone; the ratio of the scan to a
 bare pass on the same batches, both sides in turn, from the first sentence on, for some token
-budgets; where a GPU's time goes; and a whole scan, file to store. Speed does not depend on what the
-weights say; what enters the triggers does, a little: a trained model's memories fire more rarely.
+budgets; and a whole scan, file to store. Speed does not depend on what the weights say; what enters
+the triggers does, a little: a trained model's memories fire more rarely.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from ffmem.corpus.sentences import CorpusRequest, Sentences, SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.corpus.tokeniser_processes import tokenise_in_processes
 from ffmem.execution import single_process
+from ffmem.execution.plan import ScanPlan
 from ffmem.execution.ready_shards import shard_batches, shards_per_batch
-from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.execution.run import run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.scanner import Scanner
@@ -121,30 +122,6 @@ def show_ratio(model: LanguageModel, found: list[Sentences], budget: int) -> Non
     curve.show()
 
 
-def show_profile(model: LanguageModel, ready: list[Batch], warm: list[Batch]) -> None:
-    """What a GPU does in a few batches of a scan that has read some text before."""
-    from torch.profiler import ProfilerActivity, profile
-
-    kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
-    with Scanner(model, ScanSettings()) as scanner:
-        for batch in warm:
-            scanner.read(batch)
-        wait(model.device)
-        with profile(activities=kinds) as seen:
-            began = time.perf_counter()
-            for batch in ready:
-                scanner.read(batch)
-            host = time.perf_counter() - began
-            wait(model.device)
-            wall = time.perf_counter() - began
-    events = [e for e in seen.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA]
-    busy = sum(e.self_device_time_total for e in events) / 1e6
-    print(f"{len(ready)} batches: wall {wall:.3f} s, host {host:.3f} s, GPU busy {busy:.3f} s")
-    for event in sorted(events, key=lambda e: -e.self_device_time_total)[:14]:
-        share = event.self_device_time_total / 1e6 / max(busy, 1e-9)
-        print(f"  {share:6.1%} {event.count:6d} x {event.key[:90]}")
-
-
 def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path) -> float:
     """One whole scan, file to store; returns tokens per second of the scan."""
     plan = ScanPlan(source, ScanSettings(), SentenceSettings(), max_sentences=limit)
@@ -198,9 +175,6 @@ def main() -> None:
                 show_ratio(model, part, budget)
         if options.model:
             return
-        with section("profile of a scan"):
-            made = all_batches(model, found, budgets[-1])
-            show_profile(model, made[-8:], made[:-8][:96])
         with section("whole run, small, to know the speed"):
             speed = whole_run(model, source, 200_000, Path(folder) / "first")
         left = options.seconds - (time.perf_counter() - began) - 60

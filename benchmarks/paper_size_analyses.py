@@ -27,7 +27,8 @@ from ffmem.analyses.inputs.study_inputs import StudyInputs
 from ffmem.analyses.runner import make_result
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, documents
-from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.execution.plan import ScanPlan
+from ffmem.execution.run import run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.wrapping import wrap
 from ffmem.scan.settings import ScanSettings

@@ -42,7 +42,8 @@ from ffmem.analyses.statistics import wilson
 from ffmem.analyses.verdicts import Verdict, judge_claims
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, documents
-from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.execution.plan import ScanPlan
+from ffmem.execution.run import run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer

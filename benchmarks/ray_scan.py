@@ -23,7 +23,11 @@ from ffmem.corpus import shards
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.execution.checkpoint import ScanProgress
-from ffmem.execution.run import Cluster, ModelChoice, ScanPlan, ScanWatch, run_scan_on_ray
+from ffmem.execution.executor import Cluster
+from ffmem.execution.plan import ScanPlan
+from ffmem.execution.run import run_scan_on_ray
+from ffmem.execution.single_process import ScanWatch
+from ffmem.execution.worker import ModelChoice
 from ffmem.scan.settings import ScanSettings
 
 

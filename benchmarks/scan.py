@@ -30,7 +30,6 @@ from ffmem.scan.scanner import Scanner, ScanState, send_to_device
 from ffmem.scan.settings import ScanSettings
 
 CLOCK = [time.perf_counter]  # processor time instead counts all threads, and no other process
-PIECES = 16  # of each side, taken in turn, where the two sides have different batches
 EDGES = (0, 1_000, 3_000, 10_000, 30_000, 100_000, 200_000, 400_000, 800_000, 1_600_000, 10**12)
 
 
@@ -98,7 +97,6 @@ def main() -> None:
     parser.add_argument(
         "--clock", choices=["wall", "cpu"], default="wall", help="cpu: on a machine others use too"
     )
-    parser.add_argument("--padded", action="store_true", help="also against batches of 32, padded")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -112,8 +110,6 @@ def main() -> None:
     state = None if options.state is None else state_after(model, warm, settings, options.state)
     print(f"{torch.get_num_threads()} threads, {model.dtype}, t = {options.top}")
     compare(model, [] if state else warm, timed, settings, options.rounds, state)
-    if options.padded:
-        padded(model, warm + timed, settings, options.rounds)
 
 
 def state_after(
@@ -242,43 +238,6 @@ def compare(
             f"bare {bare_speed:,.0f} tokens/s, scan {scan_speed:,.0f}"
         )
     curves[-1].show()
-
-
-def padded(model: LanguageModel, ready: list[Batch], settings: ScanSettings, rounds: int) -> None:
-    """A whole scan against a bare pass of the same sentences in corpus order, 32 at a time."""
-    plain = in_corpus_order(ready, model.bos or 0)
-    ratios = []
-    for _ in range(rounds):
-        ours = theirs = 0.0
-        with Scanner(model, settings) as scanner:
-            for piece in range(PIECES):
-                mine = ready[piece::PIECES]
-                ours += seconds(lambda m=mine: [scanner.read(b) for b in m], model.device)
-                scanner.__exit__(None, None, None)
-                other = plain[piece::PIECES]
-                theirs += seconds(lambda o=other: [bare(model, t) for t in o], model.device)
-                scanner.__enter__()
-        ratios.append(ours / theirs)
-    low, middle, high = quartiles(ratios)
-    print(
-        f"whole scan from an empty state / bare pass in corpus order padded by 32 = "
-        f"{middle:.3f} (quartiles {low:.3f} to {high:.3f}, {rounds} rounds)"
-    )
-
-
-def in_corpus_order(ready: list[Batch], pad: int) -> list[Tensor]:
-    """The sentences of all batches again, in order, 32 per batch, padded to the longest of them."""
-    rows = [
-        (int(number), batch.tokens[row, : int(length) + batch.bos])
-        for batch in ready
-        for row, (number, length) in enumerate(zip(batch.sentences, batch.lengths, strict=True))
-    ]
-    tokens = [row for _, row in sorted(rows, key=lambda pair: pair[0])]
-    groups = [tokens[i : i + 32] for i in range(0, len(tokens), 32)]
-    return [
-        torch.nn.utils.rnn.pad_sequence(group, batch_first=True, padding_value=pad)
-        for group in groups
-    ]
 
 
 if __name__ == "__main__":

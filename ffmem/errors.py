@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from operator import index
 
 # Spaces where no line may end: before a unit, and around the dots of an interval.
-IN_NUMBERS = r"(?<=\d) (?=(?:%|s|min|h|GiB|GB|MB)(?!\w)|\.\.)|(?<=\.\.) (?=[-+\d])"
+IN_NUMBERS = r"(?<=\d) (?=(?:%|s|min|h|GiB|MiB|KiB)(?!\w)|\.\.)|(?<=\.\.) (?=[-+\d])"
 
 
 class FfmemError(Exception):

@@ -160,6 +160,20 @@ def token_html(text: str, share: float) -> str:
     return f"<span style='background:rgba(238,138,29,{strength})'>{escape(text)}</span>"
 
 
+def short_number(value: float) -> str:
+    """A number with as many digits as one reads."""
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"
+
+
+def size_text(count: int) -> str:
+    """A number of bytes as a person says it."""
+    if count >= 2**30:
+        return f"{count / 2**30:.1f} GiB"
+    return f"{count / 2**20:.0f} MiB" if count >= 2**20 else f"{count / 2**10:.0f} KiB"
+
+
 def duration_text(seconds: float) -> str:
     """A length of time as a person says it."""
     if seconds < 90:

@@ -35,7 +35,9 @@ from ffmem.corpus.sources import Source, TextsInMemory, is_stream, refuse_missin
 from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
 from ffmem.errors import FfmemError, ScanError, shorten, whole_number
 from ffmem.execution import run
-from ffmem.execution.run import Cluster, ScanPlan, ScanWatch
+from ffmem.execution.executor import Cluster
+from ffmem.execution.plan import ScanPlan
+from ffmem.execution.single_process import ScanWatch
 from ffmem.files.disk_cache import address_of
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel, check_model

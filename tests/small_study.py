@@ -15,7 +15,8 @@ from ffmem.analyses.runner import run_analyses
 from ffmem.analyses.study import Study, open_study
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.execution.plan import ScanPlan
+from ffmem.execution.run import run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings

@@ -32,8 +32,8 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.wrapping import wrap
 from ffmem.scan.scanner import Scanner, ScanState
-from ffmem.scan.settings import ScanSettings
-from ffmem.scan.tallies import UNIT, Tallies
+from ffmem.scan.settings import UNIT, ScanSettings
+from ffmem.scan.tallies import Tallies
 from tests.analyses.conftest import lines, sentences_of
 from tests.small_study import small_results
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,17 +13,18 @@ from typing import Any
 import pytest
 
 from ffmem import demo
-from ffmem.analyses.catalogue import judge
-from ffmem.analyses.study import Study
+from ffmem.analyses.catalogue import CLAIMS
 from ffmem.cli.main import ffmem
 from ffmem.corpus.sources import Source, documents
 from tools import cli_page, notebook, python_page, results_page
+from tools.stored_studies import STRONGEST, judge_random_weights, read_studies
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = [(page, code) for page in PAGES for code in BLOCK.findall(page.read_text(encoding="utf-8"))]
-STUDIES = results_page.read_studies()
+STUDIES = read_studies()
+RESULTS = results_page.Results(STUDIES)
 RUN_ELSEWHERE = {  # by tests of their own
     "add-a-family.md",
     "add-an-analysis.md",
@@ -173,55 +175,23 @@ def test_the_tables_of_results_are_what_their_numbers_say() -> None:
     assert text == results_page.page(text, STUDIES), "run `python -m tools.results_page`"
 
 
-def test_the_verdicts_of_a_study_enter_the_tables(toy_study: Study) -> None:
-    """Under a model's name, and under another one, where only the last column counts them."""
-    verdicts = judge(toy_study)
-    whole, short = (results_page.row_of(name, "0", verdicts) for name in ("demo", "wiki-7"))
-    assert {frozenset(one) for one in short["verdicts"]} == {frozenset({"claim", "word"})}
-    studies = STUDIES | {"demo": whole, "wiki-7": short}
-    said = results_page.claims_table(studies, ("causal",))
-    (one,) = (one for one in whole["verdicts"] if one["analysis"] == "causal")
-    assert f"**{results_page.short(one['word'])}**" in said.splitlines()[-1].split("|")[3]
-    before, after = (results_page.words_elsewhere(s, one["claim"]) for s in (STUDIES, studies))
-    assert before != after
-
-
-def test_a_study_with_one_control_is_judged_again_as_far_as_its_numbers_allow() -> None:
-    """Its first effect against the bar, and by a difference against random weights."""
-    cell = {"claim": "residual-decides", "effect": "left in place", "word": "undecided"}
-    cell |= {"reason": "not twice as large", "found": [0.8, 0.79, 0.81, 4000], "alone": ""}
-    near, far = [0.79, 0.78, 0.8, 4000], [0.1, 0.09, 0.11, 4000]
-    present = cell | {"bar": 0.5, "word": "holds", "reason": ""}
-
-    def word(**other: object) -> str:
-        studies = {"demo": {"verdicts": [present]}, "wiki": {"verdicts": [cell | other]}}
-        return results_page.judge_again(studies, "wiki")["residual-decides"][0]
-
-    assert word(untrained=far) == "holds"
-    assert word(untrained=near) == "also without training"
-    assert word(untrained=far, found=[0.3, 0.29, 0.31, 4000]) == "does not hold"
-    assert word(untrained=far, reason="the interval reaches the bar: another") == "undecided"
-    assert word(untrained=far, reason="only people can deny it") == "undecided"
-    assert word(untrained=far, effect="of other rules") == "undecided"
-    assert "holds (random)" in results_page.verdict_text(
-        "undecided", "holds", has_all_controls=False
-    )
-
-
 def numbers_in(name: str, claim: str) -> list[float]:
     """Estimate and interval of a claim's number in a study."""
     (found,) = (one for one in STUDIES[name]["verdicts"] if one["claim"] == claim)
     return found["number"]
 
 
+def tallies(name: str) -> list[int]:
+    """How many of the paper's claims have each outcome in a study by the present rules."""
+    return results_page.tally({claim: told.now for claim, told in RESULTS.told[name].items()})
+
+
 def test_the_readme_says_what_the_studies_say() -> None:
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    wiki, smollm2 = (
-        results_page.tally_text(STUDIES[name]["verdicts"]).split(", ")
-        for name in ("wiki", "smollm2")
-    )
-    assert f"({wiki[0]} of 30 hold; {wiki[1]} more are met by the untrained twin as well)" in text
+    demo, wiki, smollm2 = map(tallies, ("demo", "wiki", "smollm2"))
+    assert f"({wiki[0]} of 30 hold, {wiki[1]} more without training too)" in text
     assert f"({smollm2[0]} and {smollm2[1]} more)" in text
+    assert f"{demo[0]} of the demo's 30 hold and {demo[1]} more are met without training" in text
     upper, agreeing = (
         numbers_in("smollm2", f"predictive-values-{name}")[0] for name in ("are-high-up", "predict")
     )
@@ -229,17 +199,35 @@ def test_the_readme_says_what_the_studies_say() -> None:
     assert f"and {100 * agreeing:.0f} have an agreeing trigger (46 there)" in text
     share = 100 * numbers_in("paper", "upper-values-agree")[0]
     assert f"predict the next token in {share:.1f} % of the keys (3.5 % in the paper)" in text
-    same, claims, studies = results_page.stable_claims(STUDIES)
-    assert f"{same} of {claims} verdicts stay the same in {studies} studies" in text
+    same, studies = len(RESULTS.stable()), len(RESULTS.others)
+    assert f"{same} of {len(CLAIMS)} verdicts are the same in {studies} studies" in text
+
+
+def test_the_page_of_results_says_how_stable_its_verdicts_are() -> None:
+    """What stands in its words and in no table."""
+    text = " ".join(results_page.PAGE.read_text(encoding="utf-8").split())
+    stable, studies = RESULTS.stable(), len(RESULTS.others)
+    words = Counter(RESULTS.words_elsewhere(claim)[0].now for claim in stable)
+    older = sum(claim in STRONGEST for claim in stable)
+    assert f"{len(stable)} of {len(CLAIMS)} verdicts are the same in all {studies}" in text
+    assert older == 4
+    assert "(four of them ¹)" in text
+    assert (
+        f"{words['holds']} hold, {words['also without training']} also untrained, "
+        f"{words['does not hold']} do not hold, {words['undecided']} undecided" in text
+    )
+    tables = judge_random_weights(STUDIES)
+    false = {one.name for table in tables.values() for one in table if one.word == "holds"}
+    verdicts = [one.word for table in tables.values() for one in table]
+    assert f"{verdicts.count('holds')} of {len(verdicts)} verdicts" in text
+    assert false == {"last-token-matters-most"}
+    assert "`last-token-matters-most`" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_tally_of_claims_is_that_of_a_study(page: Path) -> None:
     """No page speaks of claims that hold by rules of another day."""
-    known = {
-        results_page.tally_text(STUDIES[name]["verdicts"]).split(", ")[0]
-        for name in results_page.COLUMNS
-    }
+    known = {str(tallies(name)[0]) for name in results_page.COLUMNS}
     told = re.findall(r"(\d+) of 30\s+(?:claims|hold)", page.read_text(encoding="utf-8"))
     assert set(told) <= known
 

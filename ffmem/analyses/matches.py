@@ -24,7 +24,8 @@ from ffmem.store.search.columns import (
     parse_conditions,
 )
 from ffmem.store.search.index import words_in
-from ffmem.store.search.lookup import STATISTICS, Matches, MemoryIndex
+from ffmem.store.search.lookup import STATISTICS, MemoryIndex
+from ffmem.store.search.matching_cells import Matches
 from ffmem.store.slots import TRIGGERS_SHOWN
 
 By = Literal[
@@ -231,7 +232,7 @@ def candidates(study: MemorySearch, question: Question, first: int | None) -> Ma
             tokens = index.token_ids(question.text)
             return join_matches([index.ending_in(token) for token in tokens], rising=False)
         case "words":
-            return index.with_words(question.text, first)
+            return index.trigger_words.with_words(question.text, first)
         case "meaning":
             return with_meaning(study, question.text, first)
         case "pattern":
@@ -294,8 +295,8 @@ def with_meaning(study: MemorySearch, phrase: str, first: int | None) -> Matches
 
     patterns = best_patterns(study, score)
     if not patterns.total:
-        return study.index.with_weights(weights, max(asked, 1), first)
-    triggers = study.index.with_weights(weights, max(asked, 1))
+        return study.index.trigger_words.with_weights(weights, max(asked, 1), first)
+    triggers = study.index.trigger_words.with_weights(weights, max(asked, 1))
     rows = np.concatenate([triggers.rows, patterns.rows])
     order = np.argsort(-np.concatenate([triggers.scores, patterns.scores]), kind="stable")
     _, places = np.unique(rows[order], return_index=True)  # of each the better score

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ffmem.errors import StoreError
-from ffmem.files.whole_files import write_whole
+from ffmem.files.whole_files import write_text
 from ffmem.records import UNRESTORABLE, json_text, restore, to_plain
 from ffmem.store.folder import StudyFolder, read_json
 
@@ -25,8 +25,7 @@ class ResultFile:
 
 def write_result(path: Path, record: ResultFile) -> None:
     """Write a result, whole or not at all."""
-    text = json_text(record)
-    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
+    write_text(path, json_text(record))
 
 
 def read_result(path: Path) -> ResultFile:

@@ -23,7 +23,7 @@ from ffmem.analyses.result_files import (
     write_result,
 )
 from ffmem.errors import FfmemError
-from ffmem.files.whole_files import write_whole
+from ffmem.files.whole_files import write_text, write_whole
 from ffmem.steps import listen
 from ffmem.store.folder import StudyFolder
 from ffmem.store.search.columns import write_columns
@@ -142,7 +142,7 @@ def run_analysis(subject: StudyInputs, name: str, folder: Path, written: set[str
         return AnalysisEvent(name, "failed", time.monotonic() - began, str(error))
     except Exception as error:  # a bug, or out of memory: the remaining analyses should still run
         text = traceback.format_exc()
-        write_whole(failure, lambda part: part.write_text(text, encoding="utf-8"))
+        write_text(failure, text)
         reason = f"{type(error).__name__}; the traceback is in {failure}"
         return AnalysisEvent(name, "failed", time.monotonic() - began, reason)
     failure.unlink(missing_ok=True)

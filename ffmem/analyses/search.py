@@ -25,7 +25,8 @@ from ffmem.store.memory_page import Evidence, evidence
 from ffmem.store.parquet_tables import End
 from ffmem.store.search.columns import NUMBERS, agreement_table
 from ffmem.store.search.index import words_in
-from ffmem.store.search.lookup import STATISTICS, Matches
+from ffmem.store.search.lookup import STATISTICS
+from ffmem.store.search.matching_cells import Matches
 from ffmem.store.slots import TRIGGERS_SHOWN, single_triggers
 
 TOKENS = 5  # that a value promotes, shown of each memory
@@ -152,7 +153,7 @@ def reasons(
     if question.by == "ends":
         ranks = first_endings(study, rows, question.text)
     elif weights:
-        ranks = study.index.best_triggers(rows, weights)
+        ranks = study.index.trigger_words.best_triggers(rows, weights)
     else:
         ranks = [0 if pattern is None else pattern.ranks[0] - 1 for pattern in patterns]
     triggers = single_triggers(study.store, rows, ranks)

@@ -19,7 +19,7 @@ import torch
 
 from ffmem.corpus.conversations import template_text
 from ffmem.errors import AnnotatorError, ModelError, shorten
-from ffmem.files.whole_files import write_whole
+from ffmem.files.whole_files import write_text
 from ffmem.locations import cache_folder
 from ffmem.models.device_placement import device_of
 from ffmem.models.language_model import continuation
@@ -237,7 +237,7 @@ class CachedChat:
             return Reply(**json.loads(file.read_text(encoding="utf-8")))
         reply = self._chat(messages)
         text = json.dumps(asdict(reply), ensure_ascii=False)
-        write_whole(file, lambda part: part.write_text(text, encoding="utf-8"))
+        write_text(file, text)
         self._count(asked=1, read=reply.read, written=reply.written)
         return reply
 

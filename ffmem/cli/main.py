@@ -9,20 +9,20 @@ from inspect import cleandoc
 
 import click
 
+from ffmem.cli.commands.analyse import analyse, patterns
 from ffmem.cli.commands.annotate import annotate
 from ffmem.cli.commands.compare import compare
 from ffmem.cli.commands.model import inspect, models, weights
-from ffmem.cli.commands.patterns import patterns
 from ffmem.cli.commands.prompt import prompt
 from ffmem.cli.commands.scan import scan
 from ffmem.cli.commands.search import search
 from ffmem.cli.commands.sets import contrast, effect, patch
 from ffmem.cli.commands.show import show
-from ffmem.cli.commands.study import analyse, explore, report, study
+from ffmem.cli.commands.study import explore, report, study
 from ffmem.cli.commands.upkeep import cache, verify
 from ffmem.cli.commands.why import why
-from ffmem.cli.options import names_damage
 from ffmem.cli.output import say
+from ffmem.cli.study_access import names_damage
 from ffmem.errors import FfmemError, is_text, sentence, shorten
 from ffmem.interrupts import exit_code
 from ffmem.version import VERSION

@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from ffmem.address_space import MODEL, STUDY, address_space, check_address_space
+from ffmem.address_space import MODEL, address_space, check_address_space
 from ffmem.cli.output import say
-from ffmem.errors import FfmemError, StoreError, shorten
-from ffmem.locations import location
+from ffmem.cli.parameters import ANY, POSITIVE, SEED, SOME
+from ffmem.errors import shorten
+from ffmem.text import size_text
 
 if TYPE_CHECKING:
-    from ffmem.annotations.database import Annotations
     from ffmem.execution.executor import Cluster
-    from ffmem.memories.edits import Means
     from ffmem.models.language_model import LanguageModel
-    from ffmem.store.scan_store import ScanStore
-
-
-class Location(click.ParamType[Path]):
-    """A local file or folder, or one at a URL; refused if it can never be opened."""
-
-    name = "path"
-
-    def convert(
-        self, value: str | Path, _param: click.Parameter | None, _ctx: click.Context | None
-    ) -> Path:
-        """Read the path."""
-        return location(value)
-
-
-class Output(Location):
-    """A folder to write, in which what is written stays."""
-
-    def convert(
-        self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Path:
-        """Read the path."""
-        if str(value).startswith("memory:"):
-            raise click.UsageError(
-                f"{value} is gone when this command ends; choose a folder, or storage that stays"
-            )
-        return super().convert(value, param, ctx)
-
-
-LOCATION, OUTPUT = Location(), Output()
 
 
 class ModelOptions(TypedDict):
@@ -61,6 +27,34 @@ class ModelOptions(TypedDict):
     device: str
     trust_remote_code: bool
     tokenizer: str | None
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+figures_option = click.option(
+    "--figures/--no-figures", default=True, help="Draw the figures, or save numbers only."
+)
+claims_option = click.option(
+    "--claims", is_flag=True, help="Print every claim with its numbers, not only those decided."
+)
+position_option = click.option(
+    "--position", type=int, help="Tokens read, from 1; negative counts from the end."
+)
+device_option = click.option(  # of commands that load the model of a scan
+    "--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ..."
+)
+database_option = click.option(
+    "--database",
+    help="Database of annotations: a file, or a URL such as postgresql://user@host/name; "
+    "FOLDER/annotations.sqlite by default.",
+)
+edits_option = click.option(
+    "--set",
+    "edits",
+    multiple=True,
+    required=True,
+    metavar="EDIT",
+    help="@FILE=0 (silence the set), @FILE=mean, @FILE*2, or one memory: L7.1034=0. Repeatable.",
+)
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,19 +124,6 @@ def key_sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def edits_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --set, a required edit of memories, to a command."""
-    return click.option(
-        "--set",
-        "edits",
-        multiple=True,
-        required=True,
-        metavar="EDIT",
-        help="@FILE=0 (silence the set), @FILE=mean, @FILE*2, or one memory: L7.1034=0. "
-        "Repeatable.",
-    )(command)
-
-
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --devices, --ray and the resources of Ray workers to a command."""
     for option in (
@@ -208,7 +189,7 @@ def _is_larger_than_a_gpu(model: str, choice: ModelOptions, copies: int) -> bool
     if fits_one_gpu(copies * size):
         return False
     say(
-        f"ffmem: {shorten(model)} takes {size / 1e9:,.0f} GB, so its layers are spread over all "
+        f"ffmem: {shorten(model)} takes {size_text(size)}, so its layers are spread over all "
         "GPUs, and what is left over stays in memory",
         err=True,
     )
@@ -258,140 +239,3 @@ def while_loading(name: str) -> Iterator[None]:
 
     with Console(stderr=True).status(Text(f"loading {shorten(name)} ...")):
         yield
-
-
-def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a failing command say which of the studies that it was given are to blame, if any.
-
-    One that cannot have the libraries that it needs is refused before it imports them.
-    """
-
-    @wraps(command)
-    def careful(**given: Any) -> Any:
-        check_address_space(STUDY, "this command")
-        try:
-            return command(**given)
-        except (FfmemError, click.ClickException, click.Abort, BrokenPipeError):
-            raise
-        except Exception as error:
-            from ffmem.store.verification import damage_behind  # rarely needed
-
-            values = [one for value in given.values() for one in _as_several(value)]
-            found = damage_behind(error, [one for one in values if isinstance(one, Path)])
-            if found is None:
-                raise
-            raise StoreError(found) from error
-
-    return careful
-
-
-def _as_several(value: object) -> tuple[object, ...]:
-    """The values of a parameter, which can be one or several."""
-    return value if isinstance(value, tuple) else (value,)
-
-
-def writes_study(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a command be the only one that writes into the scan in its `folder`."""
-
-    @wraps(command)
-    def alone(folder: Path, **options: Any) -> Any:
-        from ffmem.store.folder import StudyFolder, writing
-
-        study = StudyFolder(folder)
-        if not study.manifest.exists():  # the command says what is there instead
-            return command(folder=folder, **options)
-        with writing(study):
-            return command(folder=folder, **options)
-
-    return alone
-
-
-def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --database to a command."""
-    return click.option(
-        "--database",
-        help="A file, or a URL such as postgresql://user@host/name; by default "
-        "FOLDER/annotations.sqlite.",
-    )(command)
-
-
-def open_database(folder: Path, database: str | None) -> Annotations:
-    """The database of a scan's annotations."""
-    from ffmem.annotations.database import Annotations
-    from ffmem.store.folder import StudyFolder
-    from ffmem.store.scan_store import ScanStore
-
-    ScanStore.open(folder)  # refuses a folder that is not a scan before anything is made in it
-    return Annotations.open(database or str(StudyFolder(folder).annotations))
-
-
-class Whole(click.ParamType[int]):
-    """A whole number between two others, both included."""
-
-    name = "integer"
-
-    def __init__(self, least: int, most: int = 2**32) -> None:
-        self.least, self.most = least, most
-
-    def convert(
-        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """Read the number."""
-        try:
-            number = int(value)
-        except ValueError:
-            number = self.least - 1
-        if not self.least <= number <= self.most:
-            shown = shorten(str(value))
-            wanted = f"write a whole number from {self.least} to {self.most}"
-            self.fail(f"{shown!r} is not one it can take; {wanted}.", param, ctx)
-        return number
-
-
-class Positive(click.ParamType[float]):
-    """A number above 0 and below another."""
-
-    name = "float"
-
-    def __init__(self, bound: float = math.inf) -> None:
-        self.bound = bound
-
-    def convert(
-        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Read the number."""
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not 0 < number < self.bound:
-            shown = shorten(str(value))
-            wanted = "write a number above 0" + (
-                f" and below {self.bound:g}" if self.bound < math.inf else ""
-            )
-            self.fail(f"{shown!r} is not one it can take; {wanted}.", param, ctx)
-        return number
-
-
-SOME = Whole(1)
-ANY = Whole(0)
-SEED = Whole(0, 2**63 - 1)
-POSITIVE = Positive()
-SHARE_TYPE = Positive(1)
-
-
-def scan_means(folder: Path, model: LanguageModel, dtype: str) -> Means:
-    """Mean coefficients of a model's memories from a scan of the same model."""
-    return scan_of(folder, model, dtype).mean_coefficients
-
-
-def scan_of(folder: Path, model: LanguageModel, dtype: str) -> ScanStore:
-    """A scan of this very model."""
-    from ffmem.analyses.inputs.study_inputs import (
-        refuse_other_weights,  # here: torch is slow to import
-    )
-    from ffmem.store.scan_store import ScanStore
-
-    store = ScanStore.open(folder)
-    refuse_other_weights(store, model, dtype)
-    return store

@@ -19,7 +19,6 @@ import click
 
 from ffmem.analyses.result_files import ResultFile, write_result
 from ffmem.errors import IN_NUMBERS
-from ffmem.files.whole_files import write_whole
 from ffmem.records import json_text
 from ffmem.store.folder import StudyFolder
 from ffmem.text import visible_token
@@ -46,12 +45,6 @@ def save_numbers(
     """Write a result dataclass to FOLDER/analyses/NAME.json, whole or not at all."""
     path = StudyFolder(folder).result(name)
     write_result(path, ResultFile(name, made_from or {}, 0.0, result))
-    return path
-
-
-def save_text(path: Path, text: str) -> Path:
-    """Write a text file, whole or not at all."""
-    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
     return path
 
 
@@ -125,6 +118,14 @@ def print_hanging(console: Console, head: str | Text, body: str | Text, style: s
         part.rstrip()
         part.plain = part.plain.replace(SPACE, " ").replace(NO_BREAK, "\u00a0")
         console.print((line if number == 0 else Text(" " * indent)) + part, soft_wrap=True)
+
+
+def print_text_read(console: Console, model: str, tokens: int, text: str) -> None:
+    """What a model has read: how many tokens, and the end of the text in quotes."""
+    width = max(console.width - len(model) - 30, 30)
+    shown = repr(text) if len(text) <= width else "…" + repr(text[-width:])
+    plural = "token" if tokens == 1 else "tokens"
+    print_hanging(console, "", f"{model} has read {tokens} {plural}: {shown}")
 
 
 def print_parts(console: Console, head: str, parts: Sequence[str]) -> None:

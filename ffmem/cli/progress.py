@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ffmem.cli.output import print_hanging, say
 from ffmem.steps import listen
-from ffmem.text import duration_text
+from ffmem.text import duration_text, size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
 
 QUIET = 3.0  # seconds without a countdown
-
-
-def size_text(count: int) -> str:
-    """A number of bytes as a person says it."""
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from ffmem.scan.settings import (
     ScanSettings,
 )
 from ffmem.store.manifest import ScanKey
+from ffmem.text import size_text
 
 MEMINFO = Path("/proc/meminfo")
 
@@ -169,22 +170,17 @@ def shortage(model: LanguageModel, plan: ScanPlan, room: int | None = None) -> s
     smaller = memory(model, replace(plan, settings=less)) - weight_bytes(model)
     if plan.budget is not None and smaller > free:
         return (
-            f"the scan needs about {_gibibytes(need)} beside the model and {_gibibytes(free)} are "
+            f"the scan needs about {size_text(need)} beside the model and {size_text(free)} are "
             f"free; leave --budget ({plan.budget:,} tokens per batch) out, or lower it"
         )
     choices = "--layers"
     if any(layer.mixture is not None for layer in model.layers):
         choices += " or --experts"
     return (
-        f"the scan needs about {_gibibytes(need)} beside the model and {_gibibytes(free)} are "
+        f"the scan needs about {size_text(need)} beside the model and {size_text(free)} are "
         f"free; lower --top ({settings.top}) and --sample ({settings.sample}), as --top {less.top} "
-        f"--sample 0 needs {_gibibytes(smaller)}, or scan some at a time with {choices}"
+        f"--sample 0 needs {size_text(smaller)}, or scan some at a time with {choices}"
     )
-
-
-def _gibibytes(count: int) -> str:
-    """A number of bytes for people."""
-    return f"{count / 2**30:.1f} GiB"
 
 
 def _free_bytes(device: torch.device) -> int | None:

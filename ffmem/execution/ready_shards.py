@@ -20,6 +20,7 @@ from ffmem.models.language_model import LanguageModel
 MOST_SHARDS = 1 << 16  # sentence numbers are stored in 32 bits
 Item = TypeVar("Item")
 
+_AHEAD = 2  # items
 _POLL = 0.05  # seconds between looks at whether the reader has stopped
 _PATIENCE = 1.0  # seconds that a reader who stops early waits for the thread
 
@@ -88,15 +89,13 @@ def refuse_too_many(shard: int) -> None:
         raise ScanError("the corpus is larger than one scan can number; scan it in parts")
 
 
-def prefetch(
-    iterator: Iterator[Item], depth: int = 2, meanwhile: Iterable[object] = ()
-) -> Iterator[Item]:
-    """The same items in the same order, up to `depth` of them made ahead of the reader.
+def prefetch(iterator: Iterator[Item], meanwhile: Iterable[object] = ()) -> Iterator[Item]:
+    """The same items in the same order, up to _AHEAD of them made ahead of the reader.
 
     Until the first is there, steps of `meanwhile` are taken. An exception reaches the reader at the
     item where it happened. When the reader stops early the thread ends after the item it is making.
     """
-    queue: Queue[tuple[str, Any]] = Queue(depth)
+    queue: Queue[tuple[str, Any]] = Queue(_AHEAD)
     stopped = threading.Event()
     thread = threading.Thread(
         target=_fill, args=(iterator, queue, stopped), name="ffmem-prefetch", daemon=True

@@ -11,13 +11,7 @@ from ffmem.execution.checkpoint import load_checkpoint
 from ffmem.execution.distributed import DistributedScan, ExecutorFactory
 from ffmem.execution.executor import Cluster
 from ffmem.execution.finish import prepare_store, write_store
-from ffmem.execution.plan import (
-    ScanPlan,
-    refuse_other_checkpoint,
-    scan_key,
-    sentence_settings,
-    token_budget,
-)
+from ffmem.execution.plan import ScanPlan, refuse_other_checkpoint, scan_key, token_budget
 from ffmem.execution.ranked_values import rank_values
 from ffmem.execution.ready_shards import background_shards
 from ffmem.execution.single_process import ScanRun, ScanWatch, new_checkpoint
@@ -28,16 +22,6 @@ from ffmem.scan.scanner import Scanner
 from ffmem.store.folder import StudyFolder, writing
 from ffmem.store.manifest import ScanKey, read_manifest, refuse_other_scan
 from ffmem.store.scan_store import ScanStore
-
-__all__ = [
-    "Cluster",
-    "ModelChoice",
-    "ScanPlan",
-    "ScanWatch",
-    "run_scan",
-    "run_scan_on_ray",
-    "sentence_settings",
-]
 
 
 def run_scan(

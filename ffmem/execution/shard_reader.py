@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.batches import Batch
 from ffmem.corpus.sentences import Sentences
-from ffmem.corpus.shards import sentence_and_position
+from ffmem.corpus.shards import EMPTY, sentence_and_position
 from ffmem.execution.ready_shards import ReadyShards
-from ffmem.scan.hashing import EMPTY
 from ffmem.scan.scanner import Scanner, ScanState
 from ffmem.store.kept_sentences import KeptSentences
 

@@ -117,8 +117,6 @@ class ModelFacts:
 
     key: ScanKey
     tokenizer: Any
-    memories: int
-    layers: int
     start: ScanProgress  # how batches are made
 
 
@@ -259,14 +257,7 @@ class ScanWorker:
             return self._save({})
 
     def _describe(self) -> ModelFacts:
-        layers = self._plan.layers
-        return ModelFacts(
-            self.key,
-            self._model.tokenizer,
-            self._model.memories,
-            len(self._model.layers if layers is None else layers),
-            start_progress(self._budget),
-        )
+        return ModelFacts(self.key, self._model.tokenizer, start_progress(self._budget))
 
     def _read(self, job: Read) -> JobAnswer:
         parts = first_sentences([self._tokenise(shard) for shard in job.shards], job.sentences)

@@ -1,14 +1,17 @@
-"""What every route of the API answers: a record as JSON, and how OpenAPI describes it."""
+"""What routes answer: a record as JSON, as OpenAPI describes it, a picture, or a file to keep."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
 from ffmem.records import json_line
+
+if TYPE_CHECKING:
+    import altair
 
 SCHEMAS = "#/components/schemas/"
 
@@ -19,6 +22,27 @@ class Answer(JSONResponse):
     def render(self, content: Any) -> bytes:
         """The body."""
         return json_line(content).encode()
+
+
+class JsonText(Response):
+    """JSON that is text already."""
+
+    media_type = "application/json"
+
+
+def download(text: str, name: str) -> Response:
+    """A file to keep: a table, or plain text."""
+    kind = "text/csv" if name.endswith(".csv") else "text/plain"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(text, media_type=kind, headers=headers)
+
+
+def picture_of(chart: altair.TopLevelMixin, name: str) -> Response:
+    """A chart as SVG, shown in its place."""
+    from ffmem.figures.saving import picture, spec_of  # here: charts are slow to import
+
+    headers = {"Content-Disposition": f'inline; filename="{name}.svg"'}
+    return Response(picture(spec_of(chart)), media_type="image/svg+xml", headers=headers)
 
 
 class Api(FastAPI):

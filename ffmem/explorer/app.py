@@ -1,4 +1,4 @@
-"""The app: pages, the list of its API, static files, safety in front of them, and its server."""
+"""The app: pages, static files, safety in front of them, and its server."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import HTMLResponse
+from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
 from ffmem.errors import ListenError, shorten
@@ -24,6 +22,7 @@ from ffmem.explorer.error_pages import ERROR_RESPONSES, HeadAsGet, install_error
 from ffmem.explorer.page_queue import PageQueue, can_fork
 from ffmem.explorer.pages import (
     annotate,
+    api,
     compare,
     labels,
     memory,
@@ -35,14 +34,12 @@ from ffmem.explorer.pages import (
 )
 from ffmem.explorer.queries.overview import has_experts
 from ffmem.explorer.security import LOOPBACK, Guard
-from ffmem.explorer.templating import STATIC, Link, page, templates
+from ffmem.explorer.templating import STATIC, Link, templates
 from ffmem.version import VERSION
 
 GARBAGE = 50_000  # objects made before cycles among them are looked for
 BACKLOG = 2048  # connections that may wait to be taken
 SWITCH = 0.0005  # seconds that a busy thread may keep a page waiting
-API_LINK = ("API", "/api")
-api_router = APIRouter()
 # Each has a `router`; what stands in the navigation is in `navigation`.
 PAGES: tuple[ModuleType, ...] = (
     overview,
@@ -54,59 +51,15 @@ PAGES: tuple[ModuleType, ...] = (
     annotate,
     labels,
     compare,
+    api,
 )
-
-
-@api_router.get("/api", include_in_schema=False)
-def api_page(request: Request) -> HTMLResponse:
-    """Every route, its parameters and what it answers."""
-    description = request.app.openapi()
-    routes = [
-        route(path, method, what, description["components"]["schemas"])
-        for path, methods in description["paths"].items()
-        for method, what in methods.items()
-    ]
-    return page(request, "api.html.j2", routes=routes)
-
-
-def route(path: str, method: str, what: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    """One route as the page shows it."""
-    parameters = [
-        {
-            "name": parameter["name"],
-            "where": parameter["in"],
-            "required": parameter.get("required", False),
-            "says": parameter.get("description", ""),
-        }
-        for parameter in what.get("parameters", [])
-    ]
-    parameters += _body_fields(what, schemas)
-    says = what.get("description", what.get("summary", ""))
-    return {"path": path, "method": method.upper(), "says": says, "parameters": parameters}
-
-
-def _body_fields(what: dict[str, Any], schemas: dict[str, Any]) -> list[dict[str, Any]]:
-    """The fields of the JSON that a route is sent, if it is sent any."""
-    content = what.get("requestBody", {}).get("content", {}).get("application/json")
-    if content is None:
-        return []
-    schema = schemas[content["schema"]["$ref"].rsplit("/", 1)[-1]]
-    return [
-        {
-            "name": name,
-            "where": "in the body",
-            "required": name in schema.get("required", []),
-            "says": field.get("description", ""),
-        }
-        for name, field in schema["properties"].items()
-    ]
 
 
 def navigation(context: StudyContext) -> list[Link]:
     """The pages that every page leads to; only a mixture has experts."""
     experts = [overview.EXPERTS_LINK] if has_experts(context) else []
     links = [overview.LINK, search.LINK, prompt.LINK, *experts]
-    return [*links, annotate.LINK, labels.LINK, compare.LINK, API_LINK]
+    return [*links, annotate.LINK, labels.LINK, compare.LINK, api.LINK]
 
 
 def create_app(context: StudyContext, token: str | None = None) -> FastAPI:
@@ -126,7 +79,6 @@ def create_app(context: StudyContext, token: str | None = None) -> FastAPI:
     app.state.navigation = navigation(context)
     for part in PAGES:
         app.include_router(part.router)
-    app.include_router(api_router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     install_error_pages(app)
     app.add_middleware(HeadAsGet)

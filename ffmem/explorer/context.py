@@ -6,25 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import Depends, Query, Request
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from fastapi import Depends, Request
 
 from ffmem.analyses.inputs.related_words import RelatedWords, open_related_words
 from ffmem.analyses.matches import NO_WORDS, MemorySearch
 from ffmem.analyses.study import Study, open_study
 from ffmem.annotations.database import Annotations
 from ffmem.annotations.llm_annotator import Explainer
-from ffmem.explorer.live_model import LiveModel, PatternJobs
+from ffmem.explorer.live_model import LiveModel
+from ffmem.explorer.pattern_jobs import PatternJobs
 from ffmem.store.memory_page import stored_coefficients
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search.columns import agreement_table, weight_row
-from ffmem.store.search.lookup import Matches, MemoryIndex
-
-LONGEST_TEXT = 20_000  # characters, so that a request fits into an address
-LARGEST_NUMBER = 1e6  # in an edit
+from ffmem.store.search.lookup import MemoryIndex
+from ffmem.store.search.matching_cells import Matches
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,46 +105,3 @@ async def study_context(request: Request) -> StudyContext:
 
 
 TheStudy = Annotated[StudyContext, Depends(study_context)]
-
-
-NULL = {"type": "null"}  # cannot be written in a query
-EMPTY = {"const": ""}
-
-
-class EmptyIsNone:
-    """Annotation of an optional parameter: empty text is read as None, also in the schema."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(_none_if_empty, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        found = handler(schema)
-        kinds = [kind for kind in found.pop("anyOf") if kind != NULL]
-        return {**found, "anyOf": [*kinds, EMPTY]}
-
-
-def _none_if_empty(value: object) -> object:
-    """None for the empty text; anything else unchanged."""
-    return None if value == "" else value
-
-
-PromptText = Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)]
-PromptPosition = Annotated[
-    int | None,
-    Query(
-        description="Tokens read, from 1; negative counts from the end.",
-        ge=-1_000_000,
-        le=1_000_000,
-        json_schema_extra={"not": {"const": 0}},
-    ),
-    EmptyIsNone(),
-]
-PromptToken = Annotated[
-    int | None,
-    Query(ge=0, le=10_000_000, description="Whose logit is explained; none is the likeliest."),
-    EmptyIsNone(),
-]

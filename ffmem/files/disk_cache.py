@@ -32,13 +32,12 @@ DIGEST = "digest.txt"
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """One thing in the cache; `last_used` in seconds since 1970."""
+    """One thing in the cache."""
 
     kind: str
     name: str
     about: str
     bytes: int
-    last_used: float
 
 
 def address_of(*facts: object) -> str:
@@ -54,8 +53,6 @@ def find(kind: str, address: str) -> Path | None:
     with suppress(OSError, *NO_NOTE):
         files = json.loads((entry / NOTE).read_bytes())["files"]
         if all((entry / name).stat().st_size == size for name, size in files.items()):
-            with suppress(OSError):  # somebody else's cache, which may be read
-                os.utime(entry)
             return entry
     with suppress(OSError):
         _remove(entry)
@@ -125,7 +122,7 @@ def cache_entries() -> Iterator[CacheEntry]:
     for kind in cache_kinds():
         for path in sorted((cache_folder() / kind).iterdir()):
             with suppress(OSError):  # removed by another process while this one looks
-                yield CacheEntry(kind, path.name, _about(path), _size(path), path.stat().st_mtime)
+                yield CacheEntry(kind, path.name, _about(path), _size(path))
 
 
 def cache_kinds() -> list[str]:

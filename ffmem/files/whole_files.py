@@ -73,6 +73,11 @@ def write_whole(path: Path, write: Callable[[Path], object], *, new: bool = Fals
         remove_parts(path.parent.glob(f"{escape(path.name)}{PART}"), PART_AGE)
 
 
+def write_text(path: Path, text: str, *, new: bool = False) -> None:
+    """The same for a text."""
+    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"), new=new)
+
+
 def part_beside(place: Path) -> Path:
     """A temporary name for what will stand at `place`, of this writer alone."""
     return place.with_name(f"{place.name}.{uuid4().hex[:8]}.part")

@@ -13,7 +13,7 @@ import torch
 
 from ffmem.address import Address
 from ffmem.corpus.conversations import question_text
-from ffmem.corpus.sentences import tokens_and_ends
+from ffmem.corpus.token_ends import tokens_and_ends
 from ffmem.errors import EditError, FfmemError, ModelError
 from ffmem.memories.attribution import MemoryContribution, contributions
 from ffmem.memories.edit_controls import EditControl, edit_controls

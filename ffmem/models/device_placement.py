@@ -48,10 +48,10 @@ def tensor_of(module: nn.Module, path: str) -> Tensor | None:
     raise _meta_error()
 
 
-def shape_of(module: nn.Module, name: str = "weight") -> torch.Size:
-    """The shape of a module's tensor, without loading its data."""
-    tensor: Tensor = getattr(module, name)
-    return tensor.shape
+def shape_of(module: nn.Module) -> torch.Size:
+    """The shape of a module's weight, without loading its data."""
+    weight: Tensor = module.weight  # type: ignore[assignment]
+    return weight.shape
 
 
 def on_device(module: nn.Module, device: torch.device) -> nn.Module:

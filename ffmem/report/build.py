@@ -19,6 +19,7 @@ from ffmem.analyses.last_layer.record import Case
 from ffmem.analyses.study import Study
 from ffmem.analyses.values.record import ValueRow
 from ffmem.analyses.verdicts import Verdict, tally, ways_to_decide
+from ffmem.files.whole_files import write_text
 from ffmem.records import json_text, to_plain
 from ffmem.report.comparison import DrawnFigure, StudySummary
 from ffmem.report.examples import (
@@ -33,7 +34,7 @@ from ffmem.report.examples import (
     sentences,
     value_rows,
 )
-from ffmem.report.rendering import page_script, render, write_text
+from ffmem.report.rendering import page_script, render
 from ffmem.report.summary import Row, rows_of, undecided_claims
 
 CASES = 12  # of the last layer that are printed

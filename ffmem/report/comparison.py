@@ -163,7 +163,8 @@ def side_by_side(specs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def write_comparison(studies: Sequence[StudySummary], path: Path) -> Path:
     """Write the comparison as one page that opens offline; a bad path is refused at once."""
     from ffmem.figures.saving import picture
-    from ffmem.report.rendering import page_script, render, write_text
+    from ffmem.files.whole_files import write_text
+    from ffmem.report.rendering import page_script, render
 
     prepare_target(path)
     charts = shared_charts(studies)

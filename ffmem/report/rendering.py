@@ -7,14 +7,12 @@ import hashlib
 import re
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import jinja2
 
 from ffmem.analyses.verdicts import SIGNS, interval_text
 from ffmem.errors import IN_NUMBERS
-from ffmem.files.whole_files import write_whole
 from ffmem.text import cut
 
 
@@ -69,8 +67,3 @@ def render(template: str, **values: Any) -> str:
 def whole_numbers(value: Any) -> Any:
     """A text whose numbers keep their units and whose intervals their ends on one line."""
     return re.sub(IN_NUMBERS, "\u00a0", value) if type(value) is str else value
-
-
-def write_text(path: Path, text: str) -> None:
-    """A text file, whole or not at all."""
-    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.scan.hashing import EMPTY
+from ffmem.corpus.shards import EMPTY
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from ffmem.scan.expert_rows import (
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.passes.selection import PassResult, candidates
 from ffmem.scan.passes.torch_pass import CompiledPass
-from ffmem.scan.settings import ScanSettings
-from ffmem.scan.tallies import UNIT, Tallies, not_finite, steps_of
+from ffmem.scan.settings import UNIT, ScanSettings
+from ffmem.scan.tallies import Tallies, not_finite, steps_of
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
 if TYPE_CHECKING:

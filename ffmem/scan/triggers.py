@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ffmem.corpus.shards import POSITIONS
+from ffmem.corpus.shards import EMPTY, POSITIONS
 from ffmem.scan.candidates import Table, row_order
-from ffmem.scan.hashing import EMPTY, NO_PRIORITY, priorities
+from ffmem.scan.hashing import NO_PRIORITY, priorities
 from ffmem.scan.settings import ScanSettings
 
 

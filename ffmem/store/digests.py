@@ -24,6 +24,7 @@ from ffmem.records import restore
 from ffmem.store.folder import StudyFolder
 
 SEAL = "seal"
+CHANGED = "has changed since it was written"
 CHUNK = 1 << 20  # bytes read at a time
 ByteWatch = Callable[[int], None]  # hears how many bytes were read
 
@@ -86,7 +87,7 @@ def what_is_wrong(
         if size != known.bytes:
             return f"has {size:,} bytes instead of {known.bytes:,}"
         if whole and file_digest(path, watch) != known:
-            return "has changed since it was written"
+            return CHANGED
     except FileNotFoundError:
         return "is missing"
     except PermissionError as error:  # closed, which is not damaged

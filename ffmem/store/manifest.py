@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ffmem.address import Parts
 from ffmem.errors import CorpusError, StoreError
-from ffmem.files.whole_files import AlreadyThereError, write_whole
+from ffmem.files.whole_files import AlreadyThereError, write_text
 from ffmem.records import UNRESTORABLE, restore
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.digests import Files, files_of, seal, unseal
@@ -110,14 +109,13 @@ class Manifest:
         else:
             del data["mixtures"]
         text = json.dumps(seal(data), indent=2, ensure_ascii=False) + "\n"
-        write = partial(
-            write_whole, folder.manifest, lambda part: part.write_text(text, encoding="utf-8")
-        )
         try:
-            write(new=True)
+            write_text(folder.manifest, text, new=True)
         except AlreadyThereError:
             refuse_other_scan(folder, read_manifest(folder).key, self.key)
-            write()  # the same scan: a worker wrote it, and was lost before anybody heard of it
+            write_text(
+                folder.manifest, text
+            )  # the same scan: a worker wrote it, and was lost before anybody heard of it
 
 
 def refuse_other_scan(folder: StudyFolder, found: ScanKey, wanted: ScanKey) -> None:

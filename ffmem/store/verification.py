@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ffmem.errors import FfmemError, StoreError, shorten
 from ffmem.records import UNRESTORABLE
 from ffmem.store.digests import (
+    CHANGED,
     ByteWatch,
     FileDigest,
     Files,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ffmem.store.scan_store import ScanStore
 
 UNFIT = (ValueError, LookupError, ArithmeticError)  # what code raises at numbers that cannot be
-CHANGED = "has changed since it was written"
 EVERYTHING = 1 << 62  # bytes
 
 

@@ -12,7 +12,8 @@ from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source
-from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.execution.plan import ScanPlan
+from ffmem.execution.run import run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap

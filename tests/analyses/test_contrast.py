@@ -31,15 +31,12 @@ from ffmem.analyses.contrast.permutations import (
     scores_of,
     steps_of,
 )
-from ffmem.analyses.contrast.text_parts import (
-    PARTS,
-    count_firing,
-    read_parts,
-)
+from ffmem.analyses.contrast.text_parts import PARTS, count_firing, read_parts
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.errors import CorpusError, StoreError
-from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.execution.plan import ScanPlan
+from ffmem.execution.run import run_scan
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer

@@ -14,8 +14,8 @@ from ffmem.analyses.patterns.record import trigger_labels
 from ffmem.analyses.patterns.rule_annotator import RuleAnnotator
 from ffmem.analyses.patterns.semantic_patterns import TopicFinder, WordContexts
 from ffmem.analyses.patterns.surface_patterns import Background
-from ffmem.corpus.sentences import tokens_and_ends
 from ffmem.corpus.sources import Source, documents
+from ffmem.corpus.token_ends import tokens_and_ends
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 

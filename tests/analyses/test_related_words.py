@@ -21,7 +21,8 @@ from ffmem.store.kept_sentences import KeptSentences, starts_of
 from ffmem.store.manifest import Manifest, ScanKey
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.scan_writer import write_array, write_sentences, write_table, write_vocabulary
-from ffmem.store.search.lookup import Matches, MemoryIndex
+from ffmem.store.search.lookup import MemoryIndex
+from ffmem.store.search.matching_cells import Matches
 
 CONCEPTS = {
     "sea": ["harbour", "sailor", "anchor", "tide", "captain", "lighthouse", "vessel", "mast"],
@@ -136,7 +137,8 @@ def average_precision(found: Matches, relevant: Collection[int]) -> float:
 
 
 def test_meaning_finds_a_concept_store_concept_that_words_miss(concept_store: ScanStore) -> None:
-    index, related = MemoryIndex.open(concept_store), open_related_words(concept_store)
+    index = MemoryIndex.open(concept_store).trigger_words
+    related = open_related_words(concept_store)
     by_meaning, by_words = [], []
     for place, words in enumerate(CONCEPTS.values()):
         relevant = range(place * CELLS, (place + 1) * CELLS)
@@ -172,7 +174,7 @@ def test_vectors_are_kept_and_damaged_ones_made_again(concept_store: ScanStore) 
 
 
 def test_the_matching_trigger_is_the_one_with_most_of_the_words(concept_store: ScanStore) -> None:
-    index = MemoryIndex.open(concept_store)
+    index = MemoryIndex.open(concept_store).trigger_words
     found = index.with_words("harbour sailor")
     assert found.total
     for row, rank in zip(

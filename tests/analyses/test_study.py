@@ -24,7 +24,8 @@ from ffmem.cli.main import main
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.errors import FfmemError, StoreError
-from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.execution.plan import ScanPlan
+from ffmem.execution.run import run_scan
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
 from ffmem.models.language_model import LanguageModel

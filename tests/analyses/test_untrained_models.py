@@ -11,7 +11,8 @@ from ffmem.analyses.inputs.study_inputs import StudyInputs
 from ffmem.analyses.verdicts import Verdict
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.execution.plan import ScanPlan
+from ffmem.execution.run import run_scan
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
 from tests.analyses.conftest import lines

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from ffmem.annotations.database import Annotations
+from ffmem.store.people.connection import TABLES
 from ffmem.store.people.memory_labels import STAR_LIST, Label
-from ffmem.store.people.revisions import ANSWERS, SHEETS, TABLES
+from ffmem.store.people.revisions import ANSWERS, SHEETS
 from tests.annotations.test_sheets import ANSWER, SHEET
 
 

@@ -9,8 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from ffmem.store.folder import check_folder
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search.lookup import MemoryIndex
 from tests.cli.test_commands import run
+from tests.full_disk import full_disk
 from tests.models.fairseq_files import write_toy
 
 LONG = "x" * 300  # more than any file system allows for one name
@@ -211,18 +211,6 @@ def test_closed_standard_input_is_one_sentence(
     assert not Path("out").exists()
 
 
-@contextmanager
-def no_room(size: int) -> Iterator[None]:
-    """No file may grow beyond this size, as if the disk were full."""
-    resource = pytest.importorskip("resource", reason="no limits of file sizes here")
-    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, usual[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
-
-
 def test_what_finds_no_room_is_not_there_and_can_be_made_again(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,7 +225,7 @@ def test_what_finds_no_room_is_not_there_and_can_be_made_again(
         (["show", "study", "L1.1", "--picture"], "old.svg"),
     ):
         before = sorted(place.iterdir()), list(Path("begun").iterdir())
-        with no_room(50):
+        with full_disk(50):
             code, out_text, err = run(capsys, *words, out)
         assert (code, out_text) == (2, ""), words
         assert out in only_message(err)

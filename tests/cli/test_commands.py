@@ -220,7 +220,7 @@ def test_scan_of_some_experts_says_what_to_lower_when_memory_is_short(
     assert code == 0
     assert "384 memories" in out  # 2 experts of 64 in 3 layers
     assert f"ffmem show {tmp_path / 'out'} L3.E1.0" in " ".join(out.split())
-    assert "0.0 GiB are free; lower --top (50) and --sample (32)" in err
+    assert "64 KiB are free; lower --top (50) and --sample (32)" in err
     assert "--layers or --experts" in err
     code, out, _ = run(capsys, "show", str(tmp_path / "out"), "L2.E2.3")
     assert code == 0

@@ -28,11 +28,11 @@ from ffmem.analyses.statistics import Interval
 from ffmem.analyses.verdicts import NO_CONTROL, Finding, Need, Outcome, Source, Verdict, tally
 from ffmem.cli import main as command_line
 from ffmem.cli.claims import MARKS, print_verdicts
-from ffmem.cli.commands.annotate import print_held_out
 from ffmem.cli.commands.compare import print_claims
 from ffmem.cli.commands.prompt import steps_table
 from ffmem.cli.commands.search import score_text, why_text
 from ffmem.cli.commands.show import near_line
+from ffmem.cli.judgements import print_held_out
 from ffmem.cli.output import (
     percent_text,
     print_columns,

@@ -5,15 +5,10 @@ from hypothesis import strategies as st
 from tokenizers import normalizers
 from transformers import PreTrainedTokenizerFast
 
-from ffmem.corpus import sentences
-from ffmem.corpus.sentences import (
-    Sentences,
-    SentenceSettings,
-    ends_by_offsets,
-    tokenise,
-    tokens_and_ends,
-)
+from ffmem.corpus import token_ends
+from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard
+from ffmem.corpus.token_ends import ends_by_offsets, tokens_and_ends
 from ffmem.errors import CorpusError
 
 ANY_TEXT = st.one_of(st.text(), st.text(st.sampled_from("aé日🎉👩‍🚀 ñ\u0301.\n<unk>"), max_size=40))
@@ -127,7 +122,7 @@ def test_they_agree_where_a_tokenizer_puts_a_space_before_the_text(
 def test_a_space_before_the_text_does_not_need_offsets(
     spacing_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sentences, "ends_by_offsets", lambda *_: pytest.fail("offsets were read"))
+    monkeypatch.setattr(token_ends, "ends_by_offsets", lambda *_: pytest.fail("offsets were read"))
     texts = ["Zoë sat.", " the dog", "", "日本語です"]
     sizes = tokens_and_ends(texts, spacing_tokenizer.backend_tokenizer)[1]
     assert (sizes > 0).tolist() == [True, True, False, True]

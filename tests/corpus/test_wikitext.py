@@ -1,6 +1,6 @@
 import pytest
 
-from ffmem.corpus.sentences import detokenise, is_heading
+from ffmem.corpus.wikitext import detokenise, is_heading
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.execution.run import ScanPlan
+from ffmem.execution.plan import ScanPlan
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
 

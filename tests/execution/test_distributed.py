@@ -15,14 +15,10 @@ from ffmem.cli import main as cli
 from ffmem.errors import CorpusError, ScanError, StoreError
 from ffmem.execution.checkpoint import read_notes
 from ffmem.execution.distributed import Ledger
-from ffmem.execution.run import (
-    Cluster,
-    ModelChoice,
-    ScanPlan,
-    run_scan,
-    run_scan_by,
-    run_scan_on_ray,
-)
+from ffmem.execution.executor import Cluster
+from ffmem.execution.plan import ScanPlan
+from ffmem.execution.run import run_scan, run_scan_by, run_scan_on_ray
+from ffmem.execution.worker import ModelChoice
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.store.folder import StudyFolder

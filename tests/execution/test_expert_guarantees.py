@@ -18,7 +18,8 @@ from ffmem.analyses.experts.record import Experts
 from ffmem.analyses.inputs.study_inputs import StudyInputs
 from ffmem.analyses.runner import run_analyses
 from ffmem.analyses.study import Study, open_study
-from ffmem.execution.run import ModelChoice, run_scan, run_scan_by
+from ffmem.execution.run import run_scan, run_scan_by
+from ffmem.execution.worker import ModelChoice
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
 from ffmem.memories.recording import record

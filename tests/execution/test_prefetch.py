@@ -18,7 +18,7 @@ def test_items_come_in_order() -> None:
     wait_until(lambda: not running(), "the end of the threads")
 
 
-def test_no_more_than_the_depth_is_made_ahead() -> None:
+def test_no_more_than_two_items_wait_for_the_reader() -> None:
     made = []
 
     def source() -> Iterator[int]:
@@ -26,7 +26,7 @@ def test_no_more_than_the_depth_is_made_ahead() -> None:
             made.append(number)
             yield number
 
-    reader = prefetch(source(), depth=2)
+    reader = prefetch(source())
     assert next(reader) == 0
     most = 4  # one read, two waiting, one in the thread's hand
     wait_until(lambda: len(made) >= most, "items made ahead")

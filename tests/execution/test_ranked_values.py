@@ -51,7 +51,7 @@ def test_a_scan_is_read_without_its_ranking(unranked: ScanStore) -> None:
     page = memory_page(index, Address(1, 0))
     assert page.triggers
     assert (page.promoted, page.suppressed, page.probability) == ((), (), None)
-    assert len(index.with_words("river").rows)
+    assert len(index.trigger_words.with_words("river").rows)
     index.warm()
     table = Study(unranked).memories()
     assert not table["top_tokens"].map(len).any()

@@ -49,17 +49,6 @@ def test_triggers_are_those_of_a_full_sort(
         assert len({t.sentence for t in found}) == len(found)
 
 
-def test_a_stored_coefficient_is_that_of_the_prefix_alone(
-    gated: LanguageModel, corpus: Path, tmp_path: Path
-) -> None:
-    store = run_scan(gated, plan_for(gated, corpus), tmp_path / "out")
-    for address in (Address(1, 3, "+"), Address(2, 40, "-"), Address(3, 63, "+")):
-        for trigger in store.triggers(address):
-            m = record(gated, trigger.before + trigger.last, "m").layer(address.layer).m[0, -1]
-            sign = -1 if address.sign == "-" else 1
-            assert sign * float(m[address.index]) == pytest.approx(trigger.coefficient, rel=1e-4)
-
-
 def test_i_love_dogs_has_the_prefixes_and_next_tokens_of_the_paper(
     relu: LanguageModel, tmp_path: Path
 ) -> None:

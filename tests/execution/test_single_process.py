@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
 from tests.execution.small_scans import plan_for, same_store, sentences
+from tests.full_disk import full_disk
 
 
 def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(
@@ -224,18 +224,6 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(
     same_store(tmp_path / "whole", out)
 
 
-@contextmanager
-def short_files(most: int) -> Iterator[None]:
-    """No file may grow beyond so many bytes, which is all that a nearly full disk grants."""
-    resource = pytest.importorskip("resource", reason="Windows sets no such limit")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_disk_that_takes_some_bytes_of_a_file_is_one_sentence_too(
     saves: bool, relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -248,7 +236,7 @@ def test_a_disk_that_takes_some_bytes_of_a_file_is_one_sentence_too(
     file = r"checkpoint\.safetensors" if saves else r"\.(npy|parquet)"
     with (
         pytest.raises(StoreError, match=rf"cannot write .*{file}: .*what was saved before is"),
-        short_files(2000),
+        full_disk(2000),
     ):
         run_scan(relu, plan, out)
     assert not list(out.rglob("*.part"))

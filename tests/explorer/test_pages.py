@@ -18,13 +18,14 @@ from ffmem.analyses.patterns.by_memory import StudyPatterns
 from ffmem.analyses.patterns.record import Pattern
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
+from ffmem.explorer.memory_parts import WEIGHT_NOTES, pattern_groups
 from ffmem.explorer.queries import start
 from ffmem.explorer.queries.figures import title_inside
 from ffmem.explorer.queries.start import agreeing_rows, best_cells
-from ffmem.explorer.templating import WEIGHT_NOTES, pattern_groups, short_number
 from ffmem.report.build import write_report
 from ffmem.report.rendering import script_source
 from ffmem.store.search.columns import agreement_table
+from ffmem.text import short_number
 from tests.explorer.conftest import HOSTILE
 from tests.waiting import time_limit
 

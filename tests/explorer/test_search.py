@@ -18,7 +18,7 @@ from ffmem.analyses.matches import By, Question, Sort
 from ffmem.analyses.result_files import ResultFile, write_result
 from ffmem.analyses.search import Hit, SearchAnswer
 from ffmem.cli.main import ffmem
-from ffmem.explorer import templating
+from ffmem.explorer import hit_table, memory_parts
 from ffmem.explorer.context import StudyContext
 from ffmem.memories.edits import read_set
 from ffmem.memories.folded_weights import wake_up_link
@@ -375,10 +375,10 @@ def test_text_from_corpus_tokens_and_results_is_shown_as_text(explored: StudyCon
     found = SearchAnswer(Question("words", hostile), hostile, 1, 1.0, 0, (hit,))
     page = memory_page(explored.lookup, explored.store.cells.address(0))
     parts = {
-        "tokens": templating.token_bars(page, [TokenPush(1, hostile, 1.0)], "promotes", 1.0),
-        "hits": templating.hit_rows(found),
-        "weights": templating.weight_items({hostile: hostile}),
-        "heading": templating.heading(found.question, "fires", hostile),
+        "tokens": memory_parts.token_bars(page, [TokenPush(1, hostile, 1.0)], "promotes", 1.0),
+        "hits": hit_table.hit_rows(found),
+        "weights": memory_parts.weight_items({hostile: hostile}),
+        "heading": hit_table.heading(found.question, "fires", hostile),
     }
     for name, text in parts.items():
         assert "script" in text, name
@@ -387,10 +387,10 @@ def test_text_from_corpus_tokens_and_results_is_shown_as_text(explored: StudyCon
 
 def test_links_to_a_search_keep_what_was_asked_for() -> None:
     asked = Question("any", layer=3, sort="mean", reverse=True, fires_from=0.0)
-    assert templating.link(asked) == "/search?by=any&layer=3&sort=mean&reverse=true&fires_from=0.0"
-    other = templating.link(asked, sort="score", reverse=False, first=25)
+    assert hit_table.link(asked) == "/search?by=any&layer=3&sort=mean&reverse=true&fires_from=0.0"
+    other = hit_table.link(asked, sort="score", reverse=False, first=25)
     assert other == "/search?by=any&layer=3&fires_from=0.0&first=25"
-    assert templating.link(Question("promotes", "a b&c")) == "/search?by=promotes&q=a+b%26c"
+    assert hit_table.link(Question("promotes", "a b&c")) == "/search?by=promotes&q=a+b%26c"
 
 
 @pytest.mark.parametrize(
@@ -404,6 +404,6 @@ def test_links_to_a_search_keep_what_was_asked_for() -> None:
 )
 def test_the_head_of_a_column_says_how_it_is_sorted(by: By, sort: Sort, order: str) -> None:
     other = {"ascending": "descending", "descending": "ascending"}[order]
-    assert f'aria-sort="{order}"' in templating.heading(Question(by, "x", sort=sort), sort, "it")
-    turned = templating.heading(Question(by, "x", sort=sort, reverse=True), sort, "it")
+    assert f'aria-sort="{order}"' in hit_table.heading(Question(by, "x", sort=sort), sort, "it")
+    turned = hit_table.heading(Question(by, "x", sort=sort, reverse=True), sort, "it")
     assert f'aria-sort="{other}"' in turned

@@ -79,13 +79,6 @@ def test_chosen_columns_are_the_same_columns_of_a_full_reading(toy: LanguageMode
             close(getattr(some, quantity), expected)
 
 
-def test_keys_and_values_are_views_of_the_weights(toy: LanguageModel) -> None:
-    for layer in toy.layers:
-        for part, matrix in ((layer.key_map, layer.keys), (layer.value_map, layer.values)):
-            weights = part.module.weight
-            assert matrix.untyped_storage().data_ptr() == weights.untyped_storage().data_ptr()
-
-
 def test_reading_leaves_no_hook_behind(relu: LanguageModel) -> None:
     before = hooks_in(relu.model)
     record(relu, TEXT)

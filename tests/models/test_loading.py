@@ -105,21 +105,6 @@ def test_a_device_that_is_not_here_is_not_recommended() -> None:
     assert "cuda" not in str(caught.value).rpartition(";")[2]
 
 
-def test_an_encoder_is_refused_because_it_reads_ahead(tmp_path: Path) -> None:
-    from transformers import BertConfig, BertForMaskedLM
-
-    config = BertConfig(
-        vocab_size=264,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-    )
-    BertForMaskedLM(config).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="reads ahead|causal"):
-        load(str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [

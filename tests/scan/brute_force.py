@@ -9,10 +9,11 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ffmem.scan.hashing import EMPTY, NO_PRIORITY, census_factors, priorities
+from ffmem.corpus.shards import EMPTY
+from ffmem.scan.hashing import NO_PRIORITY, census_factors, priorities
 from ffmem.scan.layer_scan import LayerState
-from ffmem.scan.settings import BINS, LOWEST, ScanSettings
-from ffmem.scan.tallies import UNIT, Tallies
+from ffmem.scan.settings import BINS, LOWEST, UNIT, ScanSettings
+from ffmem.scan.tallies import Tallies
 from ffmem.scan.triggers import Sample, Triggers
 
 

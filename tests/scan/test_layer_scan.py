@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ffmem.corpus.shards import EMPTY
 from ffmem.errors import ScanError
-from ffmem.scan.hashing import EMPTY, NO_PRIORITY, census_factors, priorities
+from ffmem.scan.hashing import NO_PRIORITY, census_factors, priorities
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.passes import torch_pass

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ffmem.corpus.shards import EMPTY, POSITIONS
 from ffmem.scan.candidates import Candidates, tables
-from ffmem.scan.hashing import EMPTY, NO_PRIORITY, POSITIONS, mix_bits, prefix_hashes, priorities
+from ffmem.scan.hashing import NO_PRIORITY, mix_bits, prefix_hashes, priorities
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.tallies import Tallies
 from ffmem.scan.triggers import Sample, Triggers

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ffmem.corpus.shards import EMPTY
 from ffmem.models.experts.routing import RoutedCoefficients
-from ffmem.scan.hashing import EMPTY
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.passes import torch_pass
 from ffmem.scan.settings import ScanSettings

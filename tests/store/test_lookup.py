@@ -18,7 +18,8 @@ from ffmem.address import Address
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search import index as search_index
 from ffmem.store.search.index import Arrays, is_current_index, open_index
-from ffmem.store.search.lookup import Matches, MemoryIndex
+from ffmem.store.search.lookup import MemoryIndex
+from ffmem.store.search.matching_cells import Matches
 from ffmem.store.slots import TRIGGERS_SHOWN, single_triggers
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 
@@ -92,7 +93,7 @@ def test_words_of_triggers_are_counted_as_reading_them_does(store: ScanStore, ph
     lookup = MemoryIndex.open(store)
     wanted = set(re.findall(r"\w+", phrase.lower()))
     expected = slow_words(store, wanted) if wanted else {}
-    found = lookup.with_words(phrase)
+    found = lookup.trigger_words.with_words(phrase)
     assert as_counts(lookup, found) == expected
     assert np.all(np.diff(found.scores.astype(int)) <= 0)
 
@@ -106,7 +107,7 @@ def test_a_common_word_is_counted_in_advance_from_two_triggers_on(
     again = MemoryIndex.open(store)
     expected = {cell: n for cell, n in slow_words(store, {"the"}).items() if n > 1}
     assert expected
-    assert as_counts(again, again.with_words("the")) == expected
+    assert as_counts(again, again.trigger_words.with_words("the")) == expected
     monkeypatch.undo()
     store.folder.index_note.unlink()
 
@@ -128,9 +129,9 @@ def test_a_phrase_in_too_many_triggers_says_how_much_was_counted(
     store: ScanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lookup = MemoryIndex.open(store)
-    assert lookup.with_words("the river").looked_at == 1
-    monkeypatch.setattr("ffmem.store.search.lookup.MOST_WORD_TRIGGERS", 3)
-    assert lookup.with_words("the river").looked_at < 1
+    assert lookup.trigger_words.with_words("the river").looked_at == 1
+    monkeypatch.setattr("ffmem.store.search.trigger_words.MOST_WORD_TRIGGERS", 3)
+    assert lookup.trigger_words.with_words("the river").looked_at < 1
 
 
 def test_arrays_are_made_once_and_again_when_the_scan_differs(

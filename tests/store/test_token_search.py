@@ -221,8 +221,8 @@ def test_a_word_is_also_looked_for_with_or_without_a_space_in_front(store: ScanS
 
 
 def test_words_of_triggers_are_found_without_an_index_too(store: ScanStore) -> None:
-    found = MemoryIndex.at_once(store).with_words("the river")
-    expected = MemoryIndex.open(store).with_words("the river")
+    found = MemoryIndex.at_once(store).trigger_words.with_words("the river")
+    expected = MemoryIndex.open(store).trigger_words.with_words("the river")
     assert found.rows.tolist() == expected.rows.tolist() != []
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.execution.run import ModelChoice, run_scan, run_scan_by
+from ffmem.execution.run import run_scan, run_scan_by
+from ffmem.execution.worker import ModelChoice
 from ffmem.files.disk_cache import fetch_folder
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel

@@ -10,7 +10,7 @@ from ffmem.memories.prompt_answer import token_ids
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search.lookup import Matches
+from ffmem.store.search.matching_cells import Matches
 
 
 @torch.no_grad()

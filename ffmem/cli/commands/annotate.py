@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from math import isnan
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from ffmem.cli.judgements import print_agreement, print_cases, print_held_out
 from ffmem.cli.options import (
-    ANY,
-    LOCATION,
-    SEED,
-    SOME,
     ModelOptions,
     database_option,
     endpoint_options,
     key_sample_options,
     model_options,
-    open_database,
-    writes_study,
 )
-from ffmem.cli.output import interval_words, save_numbers, save_text, say
+from ffmem.cli.output import save_numbers, say
+from ffmem.cli.parameters import ANY, LOCATION, SEED, SOME
+from ffmem.cli.study_access import open_database, writes_study
 from ffmem.errors import StoreError, shorten
+from ffmem.files.whole_files import write_text
 from ffmem.locations import file_text
 
 if TYPE_CHECKING:
-    from ffmem.analyses.patterns.record import HeldOutScore
-    from ffmem.analyses.statistics import Interval
-    from ffmem.annotations.agreement import Agreement, CaseAgreement
     from ffmem.annotations.chat import CachedChat, Usage
     from ffmem.annotations.database import Annotations
     from ffmem.annotations.llm_annotator import LlmAnswer
     from ffmem.annotations.sheets import CaseAnswer, CaseSheet, Judgement
+
+
+prefix_seed_option = click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
+)
 
 
 @click.group()
@@ -73,7 +72,7 @@ def sheets(
     )
     new = [sheet for sheet in drawn if not (out / f"{sheet.name}.md").exists()]
     for sheet in new:
-        save_text(out / f"{sheet.name}.md", sheet_text(sheet))
+        write_text(out / f"{sheet.name}.md", sheet_text(sheet))
     blind = sum(sheet.key is None for sheet in new)
     say(
         f"{len(new)} sheets ({len(new) - blind} keys and {blind} control keys, whose names do not "
@@ -138,9 +137,7 @@ def _sheet_files(paths: tuple[Path, ...]) -> list[Path]:
 
 @annotate.command()
 @click.argument("folder", type=LOCATION)
-@click.option(
-    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
-)
+@prefix_seed_option
 @database_option
 @writes_study
 def rules(folder: Path, seed: int, database: str | None) -> None:
@@ -182,39 +179,14 @@ def agreement(folder: Path, count: int, database: str | None) -> None:
     answers, case_answers = annotations.answers(), _case_answers_of(folder, annotations)
     if answers or not case_answers:
         result = compared(answers)
-        _print_agreement(result, count)
+        print_agreement(result, count)
         say(f"-> {save_numbers(folder, 'agreement', result)}")
     if case_answers:
         from ffmem.annotations.agreement import case_agreement
 
         judged = case_agreement(case_answers)
-        _print_cases(judged, count)
+        print_cases(judged, count)
         say(f"-> {save_numbers(folder, 'case-agreement', judged)}")
-
-
-def _print_agreement(result: Agreement, count: int) -> None:
-    """Pairs, alpha, false patterns, and who disagrees where."""
-    for pair in result.pairs:
-        say(
-            f"{pair.one} and {pair.other}: kappa {pair.kappa:.2f}, same label on "
-            f"{100 * pair.same:.0f} % of {pair.prefixes:,} prefixes ({pair.keys} keys)"
-        )
-    if result.prefixes:
-        say(f"Krippendorff's alpha {result.alpha:.2f} over {result.prefixes:,} prefixes")
-    else:
-        say("no key has been annotated by two; give the same sheets to a second person")
-    for person, rate in result.false_patterns.items():
-        say(
-            f"{person}: a pattern on {100 * rate.estimate:.0f} % of {rate.n} control keys "
-            f"({100 * rate.low:.0f} .. {100 * rate.high:.0f})"
-            if rate.n
-            else f"{person}: no control key annotated"
-        )
-    for each in result.disagreements[:count]:
-        labels = ", ".join(f"{who}: {label}" for who, label in each.labels.items())
-        say(f"  sheet {each.sheet} ({each.key}) prefix {each.rank}: {labels}")
-    if len(result.disagreements) > count:
-        say(f"  ... and {len(result.disagreements) - count} more")
 
 
 @annotate.command()
@@ -255,7 +227,7 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
         annotations.judge(sheet, RULES, judged)
     new = [sheet for sheet, _ in drawn if not (out / f"cases-{sheet.name}.md").exists()]
     for sheet in new:
-        save_text(out / f"cases-{sheet.name}.md", case_sheet_text(sheet))
+        write_text(out / f"cases-{sheet.name}.md", case_sheet_text(sheet))
     say(
         f"{len(new)} sheets of {sum(len(sheet.cases) for sheet in new)} cases -> {out}; judge "
         f"them, then: ffmem annotate import {folder} {out} --annotator NAME"
@@ -283,41 +255,9 @@ def _case_answers_of(folder: Path, annotations: Annotations) -> list[CaseAnswer]
     return annotations.case_answers(ScanStore.open(folder).manifest.key.digest)
 
 
-def _print_cases(result: CaseAgreement, count: int) -> None:
-    """Shares, agreement, and who disagrees where."""
-    say("changes of the last layer, judged related (the paper's judges: 34 of 100)")
-    for share in result.shares:
-        say(
-            f"  {share.annotator}: {_share(share.related)} cases, {_share(share.controls)} controls"
-        )
-    for pair in result.pairs:
-        say(
-            f"{pair.one} and {pair.other}: kappa {pair.kappa:.2f}, the same on "
-            f"{100 * pair.same:.0f} % of {pair.cases} cases"
-        )
-    if not result.pairs:
-        say("no case has been judged by two; give the same sheets to a second person")
-    for case, judgements in result.disagreements[:count]:
-        labels = ", ".join(f"{who}: {judgement}" for who, judgement in judgements.items())
-        say(f"  {case.old.strip()!r} -> {case.new.strip()!r}: {labels}")
-    if len(result.disagreements) > count:
-        say(f"  ... and {len(result.disagreements) - count} more")
-
-
-def _share(found: Interval) -> str:
-    if not found.n:
-        return "none of 0"
-    return (
-        f"{100 * found.estimate:.0f} % ({100 * found.low:.0f} .. {100 * found.high:.0f}) "
-        f"of {found.n}"
-    )
-
-
 @annotate.command()
 @click.argument("folder", type=LOCATION)
-@click.option(
-    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
-)
+@prefix_seed_option
 @database_option
 @writes_study
 def score(folder: Path, seed: int, database: str | None) -> None:
@@ -344,19 +284,6 @@ def score(folder: Path, seed: int, database: str | None) -> None:
         say(who)
         print_held_out(rows)
     say(f"-> {save_numbers(folder, 'annotators', result)}")
-
-
-def print_held_out(rows: Sequence[HeldOutScore]) -> None:
-    """How well patterns tell a key's other triggers from prefixes that are none."""
-    click.echo("held out (ranks 26-50):     patterns  precision  recall  AUC")
-    for row in rows:
-        click.echo(
-            f"  {row.on:<9}{row.kind:<9} v. {row.against:<7}{row.patterns:7}  "
-            f"{'–' if isnan(row.precision) else f'{row.precision:.2f}':>9}  {row.recall:6.2f}  "
-            + interval_words(f"{row.auc.estimate:.2f}", row.auc.low, row.auc.high, 2)
-        )
-    if not rows:
-        click.echo("  no pattern on a key with triggers beyond those shown")
 
 
 @annotate.command()

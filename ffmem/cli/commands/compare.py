@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ffmem.address_space import room_for_model
-from ffmem.cli.options import ANY, LOCATION
-from ffmem.cli.output import (
-    print_hanging,
-    print_json,
-    print_parts,
-    say,
-    terminal,
-)
+from ffmem.cli.options import json_option
+from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
+from ffmem.cli.parameters import ANY, LOCATION
 from ffmem.text import visible_token
 
 if TYPE_CHECKING:
@@ -57,7 +52,7 @@ PAGE = "compare.html"  # a name for the page, where none was given
 )
 @click.option("--layer", type=ANY, help="With --memories: only those of one layer.")
 @click.option("-n", "--count", type=ANY, default=20, show_default=True, help="Memories shown.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 def compare(  # noqa: PLR0913 - one parameter per option
     folders: tuple[Path, ...],
     out: Path | None,

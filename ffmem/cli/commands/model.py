@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.address_space import room_for_figures
-from ffmem.cli.options import LOCATION, SEED, ModelOptions, load_model, model_options
+from ffmem.cli.options import ModelOptions, figures_option, json_option, load_model, model_options
 from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
+from ffmem.cli.parameters import LOCATION, SEED
 
 if TYPE_CHECKING:
     from ffmem.analyses.weights.measure import WeightSummary
@@ -99,7 +100,7 @@ def _hub_cache() -> list[str]:
 
 @click.command()
 @click.argument("model")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 @model_options
 def inspect(model: str, as_json: bool, **options: Unpack[ModelOptions]) -> None:
     r"""Show MODEL as layers of memories (MLP neurons) and check the identities on a short input.
@@ -246,10 +247,8 @@ def final_norm(model: LanguageModel) -> str:
 @click.option(
     "--seed", type=SEED, default=0, show_default=True, help="Seed of the mismatched pairs."
 )
-@click.option(
-    "--figures/--no-figures", default=True, help="Draw the figures, or save numbers only."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@figures_option
+@json_option
 @model_options
 def weights(  # noqa: PLR0913 - one parameter per option
     model: str,

@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.options import (
-    LOCATION,
-    SOME,
-    ModelOptions,
-    load_model,
-    model_options,
-    scan_means,
-    scan_of,
-)
-from ffmem.cli.output import print_hanging, print_json, say, terminal, token_words
+from ffmem.cli.options import ModelOptions, json_option, model_options, position_option
+from ffmem.cli.output import print_hanging, print_json, print_text_read, say, terminal, token_words
+from ffmem.cli.parameters import LOCATION, SOME
+from ffmem.cli.study_access import load_beside
 from ffmem.text import cut, cut_end, visible_token
 
 if TYPE_CHECKING:
@@ -41,7 +35,7 @@ LEGEND = (
 @click.command()
 @click.argument("model")
 @click.argument("text")
-@click.option("--position", type=int, help="Tokens read, from 1; negative counts from the end.")
+@position_option
 @click.option(
     "--token",
     help="Explain this next token, a text that is one token; by default the likeliest.",
@@ -79,7 +73,7 @@ LEGEND = (
     type=LOCATION,
     help="Draw one layer as key-value memories (Figure 1) into a .svg or .png file instead.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 @model_options
 def prompt(  # noqa: PLR0913 - one parameter per option
     model: str,
@@ -126,13 +120,10 @@ def prompt(  # noqa: PLR0913 - one parameter per option
         raise click.UsageError(
             "--picture draws one layer; give both, as in --layer 12 --picture figure1.svg"
         )
-    language_model = load_model(model, options)
+    language_model, known = load_beside(model, options, scan)
     asked = PromptQuestion(text, position, token, chat, write or 0, top or A_LAYER, top or MEMORIES)
-    means = None
-    if edits and scan is not None:
-        means = scan_means(scan, language_model, options["dtype"])
+    means = None if known is None else known.mean_coefficients
     changes = expand_edits(edits, language_model, means)
-    known = None if scan is None else scan_of(scan, language_model, options["dtype"])
     if picture is not None and layer is not None:
         draw(layer_lookup(language_model, asked, layer, known, changes), picture)
         return
@@ -178,10 +169,8 @@ def _parts_of(terms: LogitTerms) -> list[tuple[str, float]]:
 
 def _print_prediction(console: Console, found: PromptAnswer, edits: Sequence[str]) -> None:
     """The text that was read and the likeliest next tokens, as it is and with edits."""
-    room = console.width - len(found.model) - 30
-    shown = _visible_end("".join(found.tokens[: found.position]), max(room, 30))
-    plural = "token" if found.position == 1 else "tokens"
-    print_hanging(console, "", f"{found.model} has read {found.position} {plural}: {shown}")
+    text = "".join(found.tokens[: found.position])
+    print_text_read(console, found.model, found.position, text)
     edited = "as it is  with edits" + ("   control" if found.controls else "")
     headings = "next token          " + (edited if found.edited else "probability")
     console.print(f"\n{headings}", style="bold")
@@ -214,11 +203,6 @@ def _control_sentence(found: PromptAnswer) -> str:
         f"control, memories of the same layer that promote other tokens, edited alike: "
         f"{', '.join(names)}: {found.control_moved:.4f} nats"
     )
-
-
-def _visible_end(text: str, width: int) -> str:
-    """The end of a text in quotes; dots stand for what is cut off."""
-    return repr(text) if len(text) <= width else "…" + repr(text[-width:])
 
 
 def print_why(console: Console, found: PromptAnswer, terms: LogitTerms) -> None:

@@ -11,8 +11,9 @@ import click
 
 from ffmem.address import Address
 from ffmem.address_space import room_for_model
-from ffmem.cli.options import ANY, LOCATION
+from ffmem.cli.options import json_option
 from ffmem.cli.output import print_columns, print_hanging, print_json, say, terminal
+from ffmem.cli.parameters import ANY, LOCATION
 from ffmem.errors import StoreError, shorten
 from ffmem.text import visible_token
 
@@ -59,7 +60,7 @@ HEADINGS: dict[By, str] = {  # of hits in a terminal; `{text}` is what was searc
 @click.option(
     "-n", "--count", type=ANY, default=20, show_default=True, help="Memories shown of each kind."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 def search(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     layer: int | None,
@@ -76,9 +77,9 @@ def search(  # noqa: PLR0913 - one parameter per option
     Lists the values that promote the token (direct logit effect), and the keys whose triggers end
     in it: those in which it is clear, if there are any. --words and --meaning look at the 25
     strongest triggers of every memory. --where and --sort take what a scan counts (fires,
-    fire_rate, positive, mean, largest, probability, layer, sign, expert), agreement after `ffmem
-    analyse FOLDER --only values`, and every column of the weights after `--only weights`. --save
-    writes the addresses to a file for `--set @FILE`.
+    fire_rate, positive, mean, largest, probability, layer; --where also sign and expert), agreement
+    after `ffmem analyse FOLDER --only values`, and every column of the weights after `--only
+    weights`. --save writes the addresses to a file for `--set @FILE`.
 
     \b
     Examples:
@@ -181,13 +182,13 @@ def save_addresses(path: Path | None, addresses: Sequence[str], folder: Path) ->
     """Write a set of memories, each once."""
     if path is None:
         return
-    from ffmem.cli.output import save_text
+    from ffmem.files.whole_files import write_text
     from ffmem.memories.edits import set_text
 
     if not addresses:
         raise StoreError(f"nothing was found, so {path} was not written; ask for more")
     found = list(dict.fromkeys(Address.parse(one) for one in addresses))
-    save_text(path, set_text(found, f"{len(found)} memories found in {folder}"))
+    write_text(path, set_text(found, f"{len(found)} memories found in {folder}"))
     say(f"-> {path}", err=True)
 
 

@@ -10,29 +10,23 @@ import click
 
 from ffmem.address_space import room_for_figures
 from ffmem.cli.options import (
-    LOCATION,
-    SEED,
-    SHARE_TYPE,
-    SOME,
     ModelOptions,
+    device_option,
     edits_option,
+    json_option,
     load_model,
     model_options,
-    scan_means,
     while_loading,
 )
 from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
+from ffmem.cli.parameters import LOCATION, SEED, SHARE_TYPE, SOME, Whole
+from ffmem.cli.study_access import load_beside
 from ffmem.errors import EditError, StoreError
 from ffmem.files.whole_files import refuse_place
 
 if TYPE_CHECKING:
     from ffmem.address import Address
-    from ffmem.analyses.contrast.measure import (
-        Contrast,
-        ContrastTable,
-        Permutations,
-        SpecificCell,
-    )
+    from ffmem.analyses.contrast.measure import Contrast, ContrastTable, Permutations, SpecificCell
     from ffmem.analyses.effect.record import LossChange, TaskEffect, TextEffect
     from ffmem.memories.edits import Edit
     from ffmem.models.language_model import LanguageModel
@@ -52,7 +46,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Sentences read of each corpus.",
 )
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@device_option
 @click.option(
     "-n", "--count", type=SOME, default=10, show_default=True, help="Cells shown per corpus."
 )
@@ -61,7 +55,7 @@ if TYPE_CHECKING:
     "--save", type=LOCATION, help="Write the most specific cells of the first corpus to a file."
 )
 @click.option("-o", "--out", type=LOCATION, help="Folder for the table, numbers and figure.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 def contrast(  # noqa: PLR0913 - one parameter per option
     folders: tuple[Path, ...],
     level: float,
@@ -118,7 +112,7 @@ def _corpus_names(folders: Sequence[Path]) -> list[str]:
 
 def _save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None:
     """Write the set of the first corpus."""
-    from ffmem.cli.output import save_text
+    from ffmem.files.whole_files import write_text
     from ffmem.memories.edits import set_text
 
     first, *others = result.corpora
@@ -127,7 +121,7 @@ def _save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> Non
             f"no memory is specific to {first}, so {path} was not written; scan more text"
         )
     about = f"{len(addresses)} memories that fire more often on {first} than on {', '.join(others)}"
-    save_text(path, set_text(addresses, about))
+    write_text(path, set_text(addresses, about))
     say(f"-> {path}", err=True)
 
 
@@ -217,7 +211,7 @@ SENTENCES = 100
 )
 @click.option(
     "--random",
-    type=click.IntRange(0, 1000),
+    type=Whole(0, 1000),
     default=3,
     show_default=True,
     help="Random sets as control.",
@@ -231,7 +225,7 @@ SENTENCES = 100
 )
 @click.option("--most", type=SOME, default=24, show_default=True, help="Tokens to generate.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of random sets.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 @model_options
 def effect(  # noqa: PLR0913 - one parameter per option
     model: str,
@@ -351,8 +345,8 @@ def patch(
     from ffmem.models.patches import write_patch
 
     refuse_place(out)
-    language_model = load_model(model, options)
-    means = None if scan is None else scan_means(scan, language_model, options["dtype"])
+    language_model, store = load_beside(model, options, scan)
+    means = None if store is None else store.mean_coefficients
     parsed = expand_edits(edits, language_model, means)
     count = sum(len(language_model.places_of(edit.address)) for edit in parsed)
     folder = write_patch(

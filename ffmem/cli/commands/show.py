@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ffmem.address_space import room_for_model
-from ffmem.cli.options import ANY, LOCATION
+from ffmem.cli.options import json_option
 from ffmem.cli.output import print_hanging, print_json, say, terminal
+from ffmem.cli.parameters import ANY, LOCATION
 from ffmem.text import Snippet, cut, cut_end, visible_token
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ UNRANKED = "the value is not ranked: run `ffmem scan` as before, without --no-va
     type=LOCATION,
     help="Draw triggers and value tokens into a .svg or .png file instead.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 def show(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     address: str,

@@ -11,40 +11,38 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.address_space import FIGURES, PAGES, check_address_space, with_threads
-from ffmem.cli.commands.scan import (
-    corpus_options,
-    layers_of,
-    note_on_size,
-    plan_of,
-    refuse_missing_files,
-    trigger_options,
-    warn_of_shortage,
-    warn_of_wrapping,
-)
+from ffmem.address_space import PAGES, check_address_space, with_threads
+from ffmem.cli.commands.scan import note_on_size
 from ffmem.cli.options import (
-    LOCATION,
-    OUTPUT,
-    SEED,
-    SOME,
-    Whole,
+    claims_option,
     cluster_options,
+    database_option,
     endpoint_options,
     load_model,
     model_options,
     placement,
     while_loading,
-    writes_study,
 )
 from ffmem.cli.output import say
-from ffmem.cli.progress import exit_code, print_event
+from ffmem.cli.parameters import LOCATION, OUTPUT, Whole
+from ffmem.cli.progress import exit_code
+from ffmem.cli.scan_plan import (
+    corpus_options,
+    layers_of,
+    plan_of,
+    refuse_missing_files,
+    trigger_options,
+    validation_text,
+    warn_of_shortage,
+    warn_of_wrapping,
+)
+from ffmem.cli.study_access import writes_study
 from ffmem.errors import FfmemError
-from ffmem.store.folder import SCANNED_CONTROLS, check_folder
+from ffmem.store.folder import check_folder
 
 if TYPE_CHECKING:
     from ffmem.analyses.inputs.study_inputs import StudyInputs
     from ffmem.annotations.llm_annotator import Explainer
-    from ffmem.corpus.sources import Source
     from ffmem.execution.executor import Cluster
     from ffmem.models.language_model import LanguageModel
     from ffmem.store.scan_store import ScanStore
@@ -52,11 +50,6 @@ if TYPE_CHECKING:
 
 
 DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
-
-
-all_claims = click.option(
-    "--claims", is_flag=True, help="Print every claim with its numbers, not only those decided."
-)
 
 
 @click.command()
@@ -93,7 +86,7 @@ all_claims = click.option(
     show_default=True,
     help="With --decide: begin nothing that would take longer than is left of them.",
 )
-@all_claims
+@claims_option
 @trigger_options
 @corpus_options
 @cluster_options
@@ -127,12 +120,7 @@ def study(  # noqa: PLR0913 - one parameter per option
     from ffmem.analyses.values.predictive import is_papers_model, paper_values
     from ffmem.cli.claims import print_verdicts
     from ffmem.cli.output import print_paper_values, terminal
-    from ffmem.cli.progress import (
-        exit_code,
-        print_failures,
-        print_plan,
-        progress_lines,
-    )
+    from ffmem.cli.progress import print_failures, print_plan, progress_lines
     from ffmem.text import duration_text
     from ffmem.workflows import control_analyses, run_study_plan
 
@@ -193,9 +181,7 @@ def _decide_study(folder: Path, minutes: int, valid: str | None, device: str, cl
     from ffmem.store.folder import StudyFolder, writing
 
     found = open_study(folder)
-    text = (
-        None if valid is None else _validation_text(valid, found.store.manifest.key.source().chat)
-    )
+    text = None if valid is None else validation_text(valid, found.store.manifest.key.source().chat)
     with while_loading(found.store.manifest.key.model["name"]):
         model = scanned_model(found.store, device)
     first = StudyInputs(model, found.store, valid=text)
@@ -241,21 +227,12 @@ def _plan(
     return StudyPlan(
         scan=scan,
         sizes=sizes_of(size, len(plan_layers(model, scan))),
-        valid=None if valid is None else _validation_text(valid, options["chat"]),
+        valid=None if valid is None else validation_text(valid, options["chat"]),
         only=only,
         seed=seed,
         cluster=cluster,
         controls=controls,
     )
-
-
-def _validation_text(path: str, chat: bool) -> Source:
-    """The validation text, which must be there: plain, or conversations like the scanned text."""
-    from ffmem import demo
-    from ffmem.corpus.conversations import MESSAGES
-    from ffmem.corpus.sources import Source, refuse_missing
-
-    return refuse_missing(Source(demo.corpus(path), MESSAGES if chat else "text", chat=chat))
 
 
 def _again(text: str | None) -> tuple[str, ...]:
@@ -273,113 +250,13 @@ def _again(text: str | None) -> tuple[str, ...]:
 
 @click.command()
 @click.argument("folder", type=LOCATION)
-@click.option("--valid", help="Validation text, named like a CORPUS; the demo model has its own.")
-@click.option("--only", help="Analyses to run, e.g. values,composition; all by default.")
-@click.option("--again", help="Analyses to run even if their result exists.")
-@click.option(
-    "--size",
-    type=click.Choice(["paper", "small"]),
-    default="paper",
-    show_default=True,
-    help="How much to measure: as in the paper, or what two CPU cores can do in minutes.",
-)
-@click.option(
-    "--sample", type=SOME, help="Number of validation sentences, instead of that of --size."
-)
-@click.option(
-    "--seed",
-    type=SEED,
-    default=0,
-    show_default=True,
-    help="Seed of drawn prefixes, memories and shuffles.",
-)
-@click.option(
-    "--control",
-    type=click.Choice(SCANNED_CONTROLS),
-    help="Run on the model with permuted weights, or on an untrained one of the same shape, "
-    "instead; its results are kept separately.",
-)
-@click.option(
-    "--figures/--no-figures", default=True, help="Draw the figures, or save numbers only."
-)
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
-@all_claims
-@writes_study
-def analyse(  # noqa: PLR0913 - one parameter per option
-    folder: Path,
-    valid: str | None,
-    only: str | None,
-    again: str | None,
-    size: str,
-    sample: int | None,
-    seed: int,
-    control: str | None,
-    figures: bool,
-    device: str,
-    claims: bool,
-) -> None:
-    r"""Answer the paper's questions about the scan in FOLDER.
-
-    Prints the claims that the study's own results decide, with their numbers. Writes
-    FOLDER/analyses/NAME.json and FOLDER/figures/. A result that exists for the same settings is
-    reused; one of other settings is replaced only with --again. Without --valid the prefixes that
-    analyses read come from the scanned text itself.
-
-    \b
-    Example:
-        ffmem analyse out/scan --only values,refinement --sample 1000
-    """
-    from dataclasses import replace
-
-    from ffmem.analyses.analysis import sizes_of
-    from ffmem.analyses.catalogue import parse_names
-    from ffmem.analyses.inputs.study_inputs import (
-        StudyInputs,
-        scanned_control_inputs,
-        scanned_model,
-    )
-    from ffmem.analyses.runner import run_analyses
-    from ffmem.analyses.study import open_study
-    from ffmem.cli.claims import print_verdicts
-    from ffmem.cli.output import terminal
-    from ffmem.store.folder import StudyFolder
-    from ffmem.store.scan_store import ScanStore
-
-    if figures:
-        check_address_space(FIGURES, "an analysis with figures (--no-figures makes none)")
-    names, once_more = parse_names(only), parse_names(again) if again else ()
-    store = ScanStore.open(folder)
-    sizes = sizes_of(size, len(store.memories))
-    sizes = sizes if sample is None else replace(sizes, sample=sample)
-    chat = store.manifest.key.source().chat
-    text = None if valid is None else _validation_text(valid, chat)
-    with while_loading(store.manifest.key.model["name"]):
-        model = scanned_model(store, device)
-    subject = StudyInputs(model, store, sizes, text, seed)
-    if control is not None:
-        folder = StudyFolder(folder).control(control).root
-        subject = scanned_control_inputs(subject, control, folder)
-    events = run_analyses(subject, names, folder, once_more, print_event)
-    study = open_study(folder)
-    own = [one.analysis for one in events if one.state != "failed"]
-    if verdicts := [one for one in study.verdicts if one.finding and one.analysis in own]:
-        print_verdicts(terminal(), verdicts, claims)
-    if figures:
-        study.draw(own)
-        files = StudyFolder(folder)
-        say(f"numbers in {files.analyses}, figures in {files.figures}")
-    raise SystemExit(exit_code(events))
-
-
-@click.command()
-@click.argument("folder", type=LOCATION)
 @click.option(
     "--fail-if",
     multiple=True,
     metavar="CLAIM=OUTCOME",
     help="Exit with 1 if a claim has this outcome, such as upper-values-agree=does-not-hold.",
 )
-@all_claims
+@claims_option
 @writes_study
 def report(folder: Path, fail_if: tuple[str, ...], claims: bool) -> None:
     r"""Draw the figures and write the report of the study in FOLDER from its results.
@@ -433,11 +310,7 @@ LONGEST_REPLY = 1000  # tokens
     help="Address to bind to; a non-loopback one requires a token.",
 )
 @click.option("--token", help="Secret that visitors must present; generated if needed.")
-@click.option(
-    "--database",
-    help="Database of annotations: a file, or a URL such as postgresql://user@host/name; "
-    "FOLDER/annotations.sqlite by default.",
-)
+@database_option
 @click.option(
     "--llm",
     help="A language model that explains memories on their pages: its name at the endpoint, or "

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ffmem.cli.options import LOCATION
+from ffmem.cli.options import json_option
 from ffmem.cli.output import print_hanging, print_json, say, terminal
+from ffmem.cli.parameters import LOCATION
+from ffmem.text import size_text
 
 if TYPE_CHECKING:
     from ffmem.files.disk_cache import CacheEntry
@@ -42,7 +44,7 @@ def verify(folder: Path) -> None:
 
 def _print_coverage(found: Inventory, damaged: int) -> None:
     """Print how many files were checked and how many could not be."""
-    size = f"{found.bytes / 1e6:,.1f} MB"
+    size = size_text(found.bytes)
     if damaged and found.files:
         say(f"{damaged:,} damaged, of {len(found.files):,} files that have digests ({size})")
     elif found.files:
@@ -90,7 +92,7 @@ def cache() -> None:
 
 @cache.command("list")
 @click.argument("kind", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 def list_entries(kind: str | None, as_json: bool) -> None:
     """List the kinds of things in the cache, or every entry of one KIND, with sizes and total."""
     from ffmem.files.disk_cache import cache_entries, cache_kinds
@@ -113,7 +115,7 @@ def list_entries(kind: str | None, as_json: bool) -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="Also clear what was downloaded or paid for."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 def clear(kinds: tuple[str, ...], everything: bool, as_json: bool) -> None:
     r"""Remove everything of each KIND from the cache.
 
@@ -164,10 +166,3 @@ def _print_total(entries: list[CacheEntry]) -> None:
     from ffmem.locations import cache_folder
 
     click.echo(f"{size_text(sum(entry.bytes for entry in entries))} in {cache_folder()}")
-
-
-def size_text(size: int) -> str:
-    """A number of bytes as people read it."""
-    if size < 10**5:
-        return f"{size / 1e3:,.1f} kB"
-    return f"{size / 1e9:,.2f} GB" if size >= 10**9 else f"{size / 1e6:,.1f} MB"

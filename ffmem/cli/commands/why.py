@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.options import LOCATION, SOME, ModelOptions, load_model, model_options
-from ffmem.cli.output import print_hanging, print_json, save_text, say, terminal, token_words
-from ffmem.cli.progress import size_text, step_line
+from ffmem.cli.options import ModelOptions, json_option, load_model, model_options, position_option
+from ffmem.cli.output import print_hanging, print_json, print_text_read, say, terminal, token_words
+from ffmem.cli.parameters import LOCATION, SOME
+from ffmem.cli.progress import step_line
+from ffmem.cli.study_access import load_beside
 from ffmem.errors import CorpusError
+from ffmem.files.whole_files import write_text
 from ffmem.locations import file_text
 from ffmem.records import json_text
-from ffmem.text import cut_end, duration_text, visible_token
+from ffmem.text import cut_end, duration_text, size_text, visible_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
     )
     from ffmem.memories.why.silencing import Plan
     from ffmem.models.language_model import LanguageModel
-    from ffmem.store.scan_store import ScanStore
 
 PAIRS, MEMORIES = 20, 8  # lines in a terminal; the JSON has all
 NOTES = 2  # patterns and triggers of a memory
@@ -45,7 +47,7 @@ NAMES = {"gradient": "predict", "linear": " linear"}  # of the column of predict
 @click.argument("text", required=False)
 @click.option("--token", help="Explain this next token; by default the likeliest.")
 @click.option("--against", help="Explain how far the logit is above that of this token.")
-@click.option("--position", type=int, help="Tokens read, from 1; negative counts from the end.")
+@position_option
 @click.option(
     "--top",
     type=SOME,
@@ -81,7 +83,7 @@ NAMES = {"gradient": "predict", "linear": " linear"}  # of the column of predict
     metavar="FOLDER",
     help="Write the answer (JSON), the heat map and the graph of --edges (SVG, HTML, PNG) there.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 @model_options
 def why(  # noqa: PLR0913 - one parameter per option
     model: str,
@@ -121,12 +123,7 @@ def why(  # noqa: PLR0913 - one parameter per option
     from ffmem.memories.why.answer import TOP
     from ffmem.memories.why.answer import why as explain
 
-    store = None if study is None else _open_scan(study)
-    language_model = load_model(model, options)
-    if store is not None:
-        from ffmem.analyses.inputs.study_inputs import refuse_other_weights
-
-        refuse_other_weights(store, language_model, options["dtype"])
+    language_model, store = load_beside(model, options, study)
     with step_line():
         found = explain(
             language_model,
@@ -152,13 +149,6 @@ def why(  # noqa: PLR0913 - one parameter per option
         save_answer(found, save)
 
 
-def _open_scan(folder: Path) -> ScanStore:
-    """The scan whose memories are described."""
-    from ffmem.store.scan_store import ScanStore
-
-    return ScanStore.open(folder)
-
-
 def _answer_prompts(
     model: LanguageModel, file: Path, token: str | None, top: int | None, as_json: bool
 ) -> None:
@@ -181,7 +171,7 @@ def save_answer(found: Why, folder: Path) -> None:
     from ffmem.figures.saving import save
     from ffmem.figures.why import edge_graph, heat_map
 
-    save_text(folder / "why.json", json_text(found))
+    write_text(folder / "why.json", json_text(found))
     save(heat_map(found), folder, "why-heat-map")
     if found.edges:
         save(edge_graph(found), folder, "why-edges")
@@ -199,9 +189,7 @@ def _say_plan(plan: Plan) -> None:
 
 def print_why(console: Console, found: Why) -> None:
     """Pairs, memories, joint effect, the heat map, and how far to believe it."""
-    shown = _cut_start(found.text, max(console.width - len(found.model) - 30, 30))
-    plural = "token" if found.position == 1 else "tokens"
-    print_hanging(console, "", f"{found.model} has read {found.position} {plural}: {shown}")
+    print_text_read(console, found.model, found.position, found.text)
     against = f" above {visible_token(found.against)}" if found.against else ""
     console.print(
         f"\nWhy {visible_token(found.token)}{against}: logit {found.target:+.2f}", style="bold"
@@ -216,11 +204,6 @@ def print_why(console: Console, found: Why) -> None:
     for sentence in trust(found):
         print_hanging(console, "  ", sentence)
     print_hanging(console, "\n", legend(found))
-
-
-def _cut_start(text: str, width: int) -> str:
-    """The end of a text in quotes; dots stand for what is cut off."""
-    return repr(text) if len(text) <= width else "…" + repr(text[-width:])
 
 
 def _print_pairs(console: Console, effects: Sequence[Effect], name: str) -> None:

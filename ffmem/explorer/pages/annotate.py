@@ -26,7 +26,6 @@ from ffmem.annotations.sheets import PatternAnswer, Sheet
 from ffmem.errors import FfmemError
 from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import StudyContext, TheStudy
-from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.queries.annotate import (
     Sheets,
     SheetView,
@@ -38,6 +37,7 @@ from ffmem.explorer.queries.annotate import (
     sheet_view,
     sheets_of,
 )
+from ffmem.explorer.query_parameters import AddressText
 from ffmem.explorer.templating import page
 from ffmem.store.slots import TRIGGERS_SHOWN
 

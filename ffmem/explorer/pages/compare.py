@@ -8,14 +8,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 from ffmem.analyses.drift.record import MemoryComparison
 from ffmem.analyses.search import MOST_SAVED
 from ffmem.errors import ModelError, StoreError
-from ffmem.explorer.answers import Answer
-from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
-from ffmem.explorer.pages.overview import Name
+from ffmem.explorer.answers import Answer, download
+from ffmem.explorer.context import StudyContext, TheStudy
 from ffmem.explorer.queries.compare import (
     comparison,
     comparison_charts,
@@ -23,6 +22,7 @@ from ffmem.explorer.queries.compare import (
     memory_rows,
     studies_beside,
 )
+from ffmem.explorer.query_parameters import EmptyIsNone, FigureName
 from ffmem.explorer.security import sandbox_headers
 from ffmem.explorer.templating import page
 from ffmem.records import as_csv
@@ -102,12 +102,11 @@ async def _shown_rows(
 
 
 @router.get("/compare/memories.csv", include_in_schema=False)
-async def compare_memories_table(context: TheStudy, pair: ThePair) -> PlainTextResponse:
+async def compare_memories_table(context: TheStudy, pair: ThePair) -> Response:
     """The same as a table, up to ten thousand memories."""
     found = await pair.rows(context, slice(0, MOST_SAVED))
     text = await run_in_threadpool(as_csv, found.drifts or found.matches)
-    headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
-    return PlainTextResponse(text, media_type="text/csv", headers=headers)
+    return download(text, "memories.csv")
 
 
 @router.get("/api/compare/memories", tags=["study"], response_model=MemoryComparison)
@@ -122,7 +121,7 @@ async def compare_memories_data(
 
 
 @router.get("/compare/{name}.svg", include_in_schema=False)
-def compare_picture(context: TheStudy, name: Name) -> Response:
+def compare_picture(context: TheStudy, name: FigureName) -> Response:
     """One figure of all studies as a picture."""
     drawn = comparison_picture(context, name)
     if drawn is None:
@@ -137,7 +136,7 @@ def compare_data(context: TheStudy) -> Answer:
 
 
 @router.get("/api/compare/{name}", tags=["study"], response_model=dict[str, Any])
-def compare_figure_data(context: TheStudy, name: Name) -> Answer:
+def compare_figure_data(context: TheStudy, name: FigureName) -> Answer:
     """One figure of all studies on one scale, as a Vega-Lite specification with its numbers."""
     chart = comparison_charts(context).get(name)
     if chart is None:

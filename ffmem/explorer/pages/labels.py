@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, Response
 from pydantic import BaseModel, Field
 
 from ffmem.errors import AddressError
-from ffmem.explorer.answers import Answer
+from ffmem.explorer.answers import Answer, download
 from ffmem.explorer.context import TheStudy
-from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.queries.labels import (
     LabelView,
     ListChange,
@@ -26,6 +25,7 @@ from ffmem.explorer.queries.labels import (
     members,
 )
 from ffmem.explorer.queries.memory import cell_of
+from ffmem.explorer.query_parameters import AddressText
 from ffmem.explorer.templating import page
 from ffmem.records import as_csv
 from ffmem.store.people.memory_labels import (
@@ -70,26 +70,21 @@ def list_page(request: Request, context: TheStudy, name: ListName) -> HTMLRespon
 
 
 @router.get("/lists/{name}/memories.txt", include_in_schema=False)
-def list_file(context: TheStudy, name: ListName) -> PlainTextResponse:
+def list_file(context: TheStudy, name: ListName) -> Response:
     """A list as a set of memories for `--set @FILE`."""
-    headers = {"Content-Disposition": 'attachment; filename="memories.txt"'}
-    return PlainTextResponse(list_text(name, members(context, name)), headers=headers)
+    return download(list_text(name, members(context, name)), "memories.txt")
 
 
 @router.get("/lists/{name}/memories.csv", include_in_schema=False)
-def list_table(context: TheStudy, name: ListName) -> PlainTextResponse:
+def list_table(context: TheStudy, name: ListName) -> Response:
     """A list with labels and notes as a table."""
-    headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
-    text = as_csv(list_view(context, name).memories)
-    return PlainTextResponse(text, media_type="text/csv", headers=headers)
+    return download(as_csv(list_view(context, name).memories), "memories.csv")
 
 
 @router.get("/labels.csv", include_in_schema=False)
-def labels_table(context: TheStudy) -> PlainTextResponse:
+def labels_table(context: TheStudy) -> Response:
     """All labels and notes as a table."""
-    headers = {"Content-Disposition": 'attachment; filename="labels.csv"'}
-    text = as_csv(lists_view(context).labels)
-    return PlainTextResponse(text, media_type="text/csv", headers=headers)
+    return download(as_csv(lists_view(context).labels), "labels.csv")
 
 
 @router.get("/api/memories/{address}/label", tags=["labels"], response_model=LabelView)

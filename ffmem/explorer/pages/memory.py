@@ -8,9 +8,9 @@ from __future__ import annotations
 import secrets
 from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, HTTPException, Path, Query, Request
+from fastapi import APIRouter, FastAPI, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import RedirectResponse, Response
 
 from ffmem.analyses.causal.one_memory import CoefficientEdit, EditKind, EffectView, effect_view
 from ffmem.analyses.coefficients.page_coefficients import (
@@ -22,10 +22,11 @@ from ffmem.analyses.coefficients.record import ColouredText, PageCoefficients
 from ffmem.analyses.removal.saliency import TriggerSaliency, trigger_saliency
 from ffmem.analyses.weights.nearest import Nearest, describe, nearest
 from ffmem.errors import LiveError
-from ffmem.explorer.answers import Answer
-from ffmem.explorer.context import LARGEST_NUMBER, LONGEST_TEXT, EmptyIsNone, StudyContext, TheStudy
+from ffmem.explorer.answers import Answer, download, picture_of
+from ffmem.explorer.context import StudyContext, TheStudy
 from ffmem.explorer.page_queue import render_page
 from ffmem.explorer.queries.memory import MemoryAnswer, cell_of, memory_answer
+from ffmem.explorer.query_parameters import LARGEST_NUMBER, LONGEST_TEXT, AddressText, EmptyIsNone
 from ffmem.explorer.templating import fill_template
 from ffmem.memories.folded_weights import KeyView, key_view
 from ffmem.memories.value_vectors import ValueView, value_view
@@ -36,7 +37,6 @@ from ffmem.store.slots import TRIGGERS_SHOWN
 
 # Answers take about a millisecond, less than it costs to hand them to a thread; so they are async.
 router = APIRouter()
-AddressText = Annotated[str, Path(max_length=40, examples=["L7.1034"])]
 TriggerCount = Annotated[int, Query(ge=1, le=200, description="Triggers in the answer, at most.")]
 live = APIRouter(prefix="/api/memories/{address}", tags=["live"])
 PAGE_SECONDS = 0.05  # seconds within which the page should be there
@@ -63,24 +63,19 @@ def _memory_html(app: FastAPI, path: str, address: str, triggers: int) -> str:
 
 
 @router.get("/memory/{address}/triggers.csv", include_in_schema=False)
-async def memory_table(context: TheStudy, address: AddressText) -> PlainTextResponse:
+async def memory_table(context: TheStudy, address: AddressText) -> Response:
     """All stored triggers as a table to download."""
     cell = cell_of(context, address)
-    triggers = context.store.triggers(cell)
-    headers = {"Content-Disposition": f'attachment; filename="{cell}.csv"'}
-    return PlainTextResponse(as_csv(triggers), media_type="text/csv", headers=headers)
+    return download(as_csv(context.store.triggers(cell)), f"{cell}.csv")
 
 
 @router.get("/memory/{address}/picture.svg", include_in_schema=False)
 def memory_picture(context: TheStudy, address: AddressText) -> Response:
     """The memory drawn as in the paper's first figure: what fires the key, what it promotes."""
     from ffmem.figures.memory import memory_chart  # here: charts are slow to import
-    from ffmem.figures.saving import picture, spec_of
 
     cell = cell_of(context, address)
-    svg = picture(spec_of(memory_chart(memory_record(context.lookup, cell))))
-    headers = {"Content-Disposition": f'inline; filename="{cell}.svg"'}
-    return Response(svg, media_type="image/svg+xml", headers=headers)
+    return picture_of(memory_chart(memory_record(context.lookup, cell)), str(cell))
 
 
 @router.get("/random", include_in_schema=False)

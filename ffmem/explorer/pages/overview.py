@@ -29,6 +29,7 @@ from ffmem.explorer.queries.overview import (
     has_experts,
     overview,
 )
+from ffmem.explorer.query_parameters import FigureName
 from ffmem.explorer.security import sandbox_headers
 from ffmem.explorer.templating import page
 from ffmem.figures.saving import chart_script
@@ -38,7 +39,6 @@ LINK = ("Overview", "/")
 EXPERTS_LINK = ("Experts", "/experts")
 router = APIRouter()
 Chapter = Annotated[str, Path(max_length=40, pattern="^[a-z]+$")]
-Name = Annotated[str, Path(max_length=80, examples=["values-agreement"])]
 
 
 @router.get("/", include_in_schema=False)
@@ -57,7 +57,7 @@ def overview_data(context: TheStudy) -> Answer:
 
 
 @router.get("/figures/{name}.{ending}", include_in_schema=False)
-def figure_file(context: TheStudy, name: Name, ending: str) -> FileResponse:
+def figure_file(context: TheStudy, name: FigureName, ending: str) -> FileResponse:
     """One figure as it lies in the study's folder."""
     path = figure_path(context, name, ending)
     if path is None:
@@ -85,7 +85,7 @@ def report_chapter(context: TheStudy, name: Chapter) -> HTMLResponse:
 
 
 @router.get("/figure/{name}", include_in_schema=False)
-def figure_page(request: Request, context: TheStudy, name: Name) -> HTMLResponse:
+def figure_page(request: Request, context: TheStudy, name: FigureName) -> HTMLResponse:
     """One figure, large."""
     found = figure_view(context, name)
     if found is None:
@@ -95,7 +95,7 @@ def figure_page(request: Request, context: TheStudy, name: Name) -> HTMLResponse
 
 
 @router.get("/api/figures/{name}", tags=["study"], response_model=dict[str, Any])
-def figure_data(context: TheStudy, name: Name) -> Answer:
+def figure_data(context: TheStudy, name: FigureName) -> Answer:
     """One figure as a Vega-Lite specification, with its numbers."""
     found = charts_of_analysis(context, analysis_of(context, name)).get(name)
     if found is None:

@@ -13,10 +13,10 @@ from ffmem.annotations.explanations import Lists, explanation
 from ffmem.errors import AnnotatorError
 from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import TheStudy
-from ffmem.explorer.live_model import PatternJob
-from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.pages.search import QuestionQuery, find_memories
+from ffmem.explorer.pattern_jobs import PatternJob
 from ffmem.explorer.queries.memory import cell_of
+from ffmem.explorer.query_parameters import AddressText
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 

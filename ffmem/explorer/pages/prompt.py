@@ -13,15 +13,10 @@ from pydantic import Field
 from ffmem.analyses.lookup.measure import layer_lookup
 from ffmem.annotations.memory_notes import with_term_notes
 from ffmem.errors import EditError
-from ffmem.explorer.answers import Answer
-from ffmem.explorer.context import (
-    LARGEST_NUMBER,
-    PromptPosition,
-    PromptText,
-    PromptToken,
-    TheStudy,
-)
+from ffmem.explorer.answers import Answer, picture_of
+from ffmem.explorer.context import TheStudy
 from ffmem.explorer.queries.start import prompt_examples
+from ffmem.explorer.query_parameters import LARGEST_NUMBER, PromptPosition, PromptText, PromptToken
 from ffmem.explorer.templating import page
 from ffmem.memories.edits import EDIT_PATTERN, Edit
 from ffmem.memories.prompt_answer import PromptAnswer, PromptQuestion, prompt_answer
@@ -90,15 +85,12 @@ async def prompt_picture(  # noqa: PLR0913 - one parameter per thing to choose
 ) -> Response:
     """One layer at this place as in the paper's first figure, keys named by the study."""
     from ffmem.analyses.lookup.charts import lookup_chart  # here: charts are slow to import
-    from ffmem.figures.saving import picture, spec_of
 
     asked, changes = PromptQuestion(text, position, None, chat), parse_edits(edit or ())
     found = await context.live.ask(
         lambda model: layer_lookup(model, asked, layer, context.store, changes)
     )
-    svg = await run_in_threadpool(lambda: picture(spec_of(lookup_chart(found))))
-    headers = {"Content-Disposition": f'inline; filename="layer-{layer}.svg"'}
-    return Response(svg, media_type="image/svg+xml", headers=headers)
+    return await run_in_threadpool(lambda: picture_of(lookup_chart(found), f"layer-{layer}"))
 
 
 def parse_edits(texts: Sequence[str]) -> list[Edit]:

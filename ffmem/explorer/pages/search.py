@@ -9,21 +9,23 @@ from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from ffmem.address import Address, Sign
 from ffmem.analyses.inputs.phrase_coefficients import firing_on
 from ffmem.analyses.matches import By, Question, Results, Sort, check_layer, results_of
 from ffmem.analyses.search import MOST_HITS, MOST_SAVED, NOT_IN_TABLES, SearchAnswer, answer
 from ffmem.errors import ConditionError
-from ffmem.explorer.answers import Answer
-from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
+from ffmem.explorer.answers import Answer, JsonText, download
+from ffmem.explorer.context import StudyContext, TheStudy
 from ffmem.explorer.page_queue import render_page
+from ffmem.explorer.query_parameters import EmptyIsNone
 from ffmem.explorer.templating import fill_template
 from ffmem.memories.edits import set_text
 from ffmem.records import as_csv, json_line
 from ffmem.store.search.columns import CONDITIONS_PATTERN, NUMBERS
-from ffmem.store.search.lookup import Matches, MemoryIndex
+from ffmem.store.search.lookup import MemoryIndex
+from ffmem.store.search.matching_cells import Matches
 
 LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
@@ -103,12 +105,6 @@ async def search_data(
     return await render_page(
         request, SEARCH_SECONDS, _search_json, question, first, count, kind=JsonText
     )
-
-
-class JsonText(Response):
-    """JSON that is text already."""
-
-    media_type = "application/json"
 
 
 @router.get("/search", include_in_schema=False)
@@ -223,27 +219,26 @@ def place_of(context: StudyContext, text: str) -> str:
         return f"/memory/{quote(str(address))}"
     if not text.strip():
         return "/search"
-    known = context.lookup.token_ids(text.strip()) or context.lookup.with_words(text).total
+    index = context.lookup
+    known = index.token_ids(text.strip()) or index.trigger_words.with_words(text).total
     return f"/search?{urlencode({'by': '' if known else 'meaning', 'q': text})}"
 
 
 @router.get("/search.csv", include_in_schema=False)
-async def search_file(context: TheStudy, question: QuestionQuery) -> PlainTextResponse:
+async def search_file(context: TheStudy, question: QuestionQuery) -> Response:
     """All that is found, up to ten thousand memories, as a table to download."""
     found = await find_memories(context, question, 0, MOST_SAVED)
     text = await run_in_threadpool(as_csv, found.hits, NOT_IN_TABLES)
-    headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
-    return PlainTextResponse(text, media_type="text/csv", headers=headers)
+    return download(text, "memories.csv")
 
 
 @router.get("/search.txt", include_in_schema=False)
-async def search_set(context: TheStudy, question: QuestionQuery) -> PlainTextResponse:
+async def search_set(context: TheStudy, question: QuestionQuery) -> Response:
     """The addresses of all that is found, as a set of memories for `--set @FILE`."""
     found = await find_memories(context, question, 0, MOST_SAVED)
     addresses = dict.fromkeys(Address.parse(hit.address) for hit in found.hits)
     text = set_text(addresses, f"{len(addresses)} memories found in the explorer")
-    headers = {"Content-Disposition": 'attachment; filename="memories.txt"'}
-    return PlainTextResponse(text, headers=headers)
+    return download(text, "memories.txt")
 
 
 async def find_memories(

@@ -10,14 +10,9 @@ from fastapi.responses import Response
 
 from ffmem.annotations.memory_notes import with_notes
 from ffmem.corpus.conversations import question_text
-from ffmem.explorer.answers import Answer
-from ffmem.explorer.context import (
-    PromptPosition,
-    PromptText,
-    PromptToken,
-    StudyContext,
-    TheStudy,
-)
+from ffmem.explorer.answers import Answer, picture_of
+from ffmem.explorer.context import StudyContext, TheStudy
+from ffmem.explorer.query_parameters import PromptPosition, PromptText, PromptToken
 from ffmem.memories.why.answer import why
 from ffmem.memories.why.record import Why
 from ffmem.models.language_model import LanguageModel
@@ -51,12 +46,10 @@ async def why_graph(
     chat: Chat = False,
 ) -> Response:
     """Which earlier memories wake the strongest ones."""
-    from ffmem.figures.saving import picture, spec_of  # here: charts are slow to import
-    from ffmem.figures.why import edge_graph
+    from ffmem.figures.why import edge_graph  # here: charts are slow to import
 
     found = await _ask(context, text, position, token, chat, PAIRS, edges=True)
-    svg = await run_in_threadpool(lambda: picture(spec_of(edge_graph(found))))
-    return Response(svg, media_type="image/svg+xml")
+    return await run_in_threadpool(lambda: picture_of(edge_graph(found), "why"))
 
 
 async def _ask(  # noqa: PLR0913 - the parameters of a route

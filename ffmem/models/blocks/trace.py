@@ -114,12 +114,12 @@ def torch_seed(seed: int) -> Iterator[None]:
         yield
 
 
-def probe_tokens(vocabulary: int, device: torch.device, positions: int = 9) -> Tensor:
+def probe_tokens(vocabulary: int, device: torch.device) -> Tensor:
     """Two rows of token ids that differ in the last place only.
 
     Row 0 serves the identities; comparing both rows shows whether a model reads ahead.
     """
-    ids = torch.arange(7, 7 + positions) * 7919 % vocabulary
+    ids = torch.arange(7, 16) * 7919 % vocabulary
     other = ids.clone()
     other[-1] = (ids[-1] + 1) % vocabulary
     return torch.stack([ids, other]).to(device)

@@ -14,10 +14,11 @@ import torch
 import triton
 from torch import Tensor
 
+from ffmem.corpus.shards import EMPTY
 from ffmem.scan.batch_rows import BatchRows
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.expert_rows import LineTable
-from ffmem.scan.hashing import EMPTY, small_sentences
+from ffmem.scan.hashing import small_sentences
 from ffmem.scan.passes.triton_kernels import (
     add_bins,
     add_bins_of_lines,

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.errors import StoreError
-from ffmem.files.whole_files import write_errors, write_whole
+from ffmem.files.whole_files import write_errors, write_text
 from ffmem.records import UNRESTORABLE
 from ffmem.store.digests import Files, files_of, first_wrong, seal, unseal, write_with_digest
 from ffmem.store.folder import StudyFolder, read_json
@@ -231,7 +231,7 @@ def open_index(store: ScanStore, watch: Callable[[str], None] = lambda _name: No
                 digests |= save(store.folder, name, array)
             files = {name: asdict(digest) for name, digest in digests.items()}
             note = json.dumps(seal({**mark(store), "files": files}))
-            write_whole(store.folder.index_note, lambda part: part.write_text(note))
+            write_text(store.folder.index_note, note)
         except StoreError:
             return dict(_index_arrays(store, watch))
     return load_arrays(store)

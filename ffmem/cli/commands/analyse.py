@@ -1,30 +1,131 @@
-"""`ffmem patterns DIR`: which patterns the triggers of keys share, by layer."""
+"""The paper's questions about a scan: `ffmem analyse`, and `ffmem patterns` for one of them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.address_space import room_for_figures
-from ffmem.cli.commands.annotate import print_held_out
+from ffmem.address_space import FIGURES, check_address_space, room_for_figures
+from ffmem.cli.judgements import print_held_out
 from ffmem.cli.options import (
-    LOCATION,
-    SEED,
-    SOME,
+    claims_option,
     database_option,
-    open_database,
-    writes_study,
+    device_option,
+    figures_option,
+    while_loading,
 )
 from ffmem.cli.output import percent_text, print_columns, say
+from ffmem.cli.parameters import LOCATION, SEED, SOME
+from ffmem.cli.progress import exit_code, print_event
+from ffmem.cli.scan_plan import validation_text
+from ffmem.cli.study_access import open_database, writes_study
+from ffmem.store.folder import SCANNED_CONTROLS
 
 if TYPE_CHECKING:
     from ffmem.analyses.patterns.record import ControlRate, PatternResults, Summary
     from ffmem.analyses.statistics import Interval
     from ffmem.annotations.agreement import AnnotatorPatterns
+
+
+@click.command()
+@click.argument("folder", type=LOCATION)
+@click.option("--valid", help="Validation text, named like a CORPUS; the demo model has its own.")
+@click.option("--only", help="Analyses to run, e.g. values,composition; all by default.")
+@click.option("--again", help="Analyses to run even if their result exists.")
+@click.option(
+    "--size",
+    type=click.Choice(["paper", "small"]),
+    default="paper",
+    show_default=True,
+    help="How much to measure: as in the paper, or what two CPU cores can do in minutes.",
+)
+@click.option(
+    "--sample", type=SOME, help="Number of validation sentences, instead of that of --size."
+)
+@click.option(
+    "--seed",
+    type=SEED,
+    default=0,
+    show_default=True,
+    help="Seed of drawn prefixes, memories and shuffles.",
+)
+@click.option(
+    "--control",
+    type=click.Choice(SCANNED_CONTROLS),
+    help="Run on the model with permuted weights, or on an untrained one of the same shape, "
+    "instead; its results are kept separately.",
+)
+@figures_option
+@device_option
+@claims_option
+@writes_study
+def analyse(  # noqa: PLR0913 - one parameter per option
+    folder: Path,
+    valid: str | None,
+    only: str | None,
+    again: str | None,
+    size: str,
+    sample: int | None,
+    seed: int,
+    control: str | None,
+    figures: bool,
+    device: str,
+    claims: bool,
+) -> None:
+    r"""Answer the paper's questions about the scan in FOLDER.
+
+    Prints the claims that the study's own results decide, with their numbers. Writes
+    FOLDER/analyses/NAME.json and FOLDER/figures/. A result that exists for the same settings is
+    reused; one of other settings is replaced only with --again. Without --valid the prefixes that
+    analyses read come from the scanned text itself.
+
+    \b
+    Example:
+        ffmem analyse out/scan --only values,refinement --sample 1000
+    """
+    from ffmem.analyses.analysis import sizes_of
+    from ffmem.analyses.catalogue import parse_names
+    from ffmem.analyses.inputs.study_inputs import (
+        StudyInputs,
+        scanned_control_inputs,
+        scanned_model,
+    )
+    from ffmem.analyses.runner import run_analyses
+    from ffmem.analyses.study import open_study
+    from ffmem.cli.claims import print_verdicts
+    from ffmem.cli.output import terminal
+    from ffmem.store.folder import StudyFolder
+    from ffmem.store.scan_store import ScanStore
+
+    if figures:
+        check_address_space(FIGURES, "an analysis with figures (--no-figures makes none)")
+    names, once_more = parse_names(only), parse_names(again) if again else ()
+    store = ScanStore.open(folder)
+    sizes = sizes_of(size, len(store.memories))
+    sizes = sizes if sample is None else replace(sizes, sample=sample)
+    chat = store.manifest.key.source().chat
+    text = None if valid is None else validation_text(valid, chat)
+    with while_loading(store.manifest.key.model["name"]):
+        model = scanned_model(store, device)
+    subject = StudyInputs(model, store, sizes, text, seed)
+    if control is not None:
+        folder = StudyFolder(folder).control(control).root
+        subject = scanned_control_inputs(subject, control, folder)
+    events = run_analyses(subject, names, folder, once_more, print_event)
+    study = open_study(folder)
+    own = [one.analysis for one in events if one.state != "failed"]
+    if verdicts := [one for one in study.verdicts if one.finding and one.analysis in own]:
+        print_verdicts(terminal(), verdicts, claims)
+    if figures:
+        study.draw(own)
+        files = StudyFolder(folder)
+        say(f"numbers in {files.analyses}, figures in {files.figures}")
+    raise SystemExit(exit_code(events))
 
 
 @click.command()
