@@ -25,6 +25,7 @@ from tests.analyses.conftest import lines
 
 FEW = Sizes(
     sample=36,
+    places=2,
     pattern_keys=2,
     removal_keys=2,
     removal_triggers=3,
@@ -38,7 +39,12 @@ FEW = Sizes(
 def calibration_on_few_keys() -> Iterator[None]:
     """The rule annotator is set on few control keys: no test of a small study asks how well."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, number in (("CALIBRATION", 21), ("FEATURE_PREFIXES", 1500), ("POOL", 400)):
+        for name, number in (
+            ("CALIBRATION", 21),
+            ("FEATURE_PREFIXES", 1500),
+            ("POOL", 400),
+            ("CONTROL_KEYS", 2),
+        ):
             patch.setattr(f"ffmem.analyses.patterns.measure.{name}", number)
         yield
 

@@ -22,7 +22,8 @@ R = TypeVar("R")  # the record of an analysis
 class Sizes:
     """How much each analysis measures. The defaults are the paper's, or ours where it has none."""
 
-    sample: int = 4000  # validation prefixes
+    sample: int = 4000  # validation sentences
+    places: int = 1  # different prefixes of each of them
     pattern_keys: int = 10  # per layer
     removal_keys: int = 100  # per layer
     removal_triggers: int = 50  # per key
@@ -35,6 +36,7 @@ class Sizes:
 PAPER_SIZES = Sizes()
 SMALL_SIZES = Sizes(
     sample=1000,
+    places=4,
     pattern_keys=5,
     removal_keys=15,
     removal_triggers=8,

@@ -137,9 +137,9 @@ def measurements(study: Study, looks: Mapping[str, ClaimLook]) -> dict[str, Meas
 def _after_look(first: Measurement, look: ClaimLook) -> Measurement:
     """How much a later look measured, and whether that was all that the text has."""
     later = replace(first, amount=look.amount, seconds=look.seconds)
-    if look.prefixes is None or look.prefixes >= look.amount:
+    if look.sentences is None or look.sentences >= look.amount:
         return later
-    return replace(later, most=look.prefixes)
+    return replace(later, most=look.sentences)
 
 
 def measurement(study: Study, name: str) -> Measurement:
@@ -158,5 +158,5 @@ def measurement(study: Study, name: str) -> Measurement:
             most = int(study.store.manifest.key.settings["top"])
         return Measurement(amount, grows.unit, file.seconds, most)
     seconds = sum(study.record(one).seconds for one in PREFIX_ANALYSES if one in study.names)
-    there = study.result(name).prefixes
+    there = study.result(name).sentences
     return Measurement(amount, grows.unit, seconds, there if there < amount else None, True)

@@ -228,7 +228,7 @@ def _cost_of(name: str, work: Workload) -> Cost:
 
 def _sample_cost(work: Workload) -> Cost:
     """The cost of reading the validation prefixes in all layers of the model."""
-    layers, memories = work.whole
-    return Cost(
-        work.sizes.sample * work.prefix, 6 * layers * work.sizes.sample + work.signs * memories
-    )
+    (layers, memories), sizes = work.whole, work.sizes
+    longest = 1 + work.tokens_per_sentence * sizes.places / (sizes.places + 1)  # read up to there
+    projections = 6 * layers * sizes.sample * sizes.places + work.signs * memories
+    return Cost(sizes.sample * longest, projections)

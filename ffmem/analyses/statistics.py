@@ -87,17 +87,51 @@ def wilson(successes: int, trials: int) -> Interval:
     """The share of successes with Wilson's score interval, which is valid near 0 and 1 too."""
     if trials == 0:
         return Interval(float("nan"), 0.0, 1.0, 0)
-    share, weight = successes / trials, REACH * REACH / trials
+    return Interval(successes / trials, *_wilson_ends(successes / trials, trials), trials)
+
+
+def _wilson_ends(share: float, trials: float) -> tuple[float, float]:
+    """Where the interval of a share begins and ends."""
+    weight = REACH * REACH / trials
     middle = (share + weight / 2) / (1 + weight)
     reach = REACH / (1 + weight) * (share * (1 - share) / trials + weight / (4 * trials)) ** 0.5
-    low = 0.0 if successes == 0 else max(0.0, middle - reach)
-    high = 1.0 if successes == trials else min(1.0, middle + reach)
-    return Interval(share, low, high, trials)
+    low = 0.0 if share == 0 else max(0.0, middle - reach)
+    return low, 1.0 if share == 1 else min(1.0, middle + reach)
 
 
-def share_of(flags: Tensor) -> Interval:
-    """The share of flags that are set."""
-    return wilson(int(flags.sum()), flags.numel())
+def share_of(flags: Tensor, units: Tensor | None = None) -> Interval:
+    """The share of flags that are set.
+
+    `units` [flag] says which flags are of one unit, and alike: the interval is Wilson's of as many
+    flags as would vary so much if they were independent, as many as units where none varies.
+    """
+    if units is None or not len(flags):
+        return wilson(int(flags.sum()), flags.numel())
+    numbers = per_unit(flags.double(), units)
+    share, count = float(flags.double().mean()), len(numbers)
+    one, spread = share * (1 - share), float((numbers - share).square().sum()) / count**2
+    varies = spread > 1e-9 * one  # beyond rounding
+    return Interval(share, *_wilson_ends(share, one / spread if varies else count), count)
+
+
+def per_unit(numbers: Tensor, units: Tensor) -> Tensor:
+    """One number of each unit; their mean is that of all numbers, their error what units leave.
+
+    `units` [number] says which numbers are of one unit. A unit with more of them weighs more.
+    """
+    import torch  # here: intervals are read without it
+
+    if not len(numbers):
+        return numbers
+    table = torch.stack([numbers.double(), torch.ones(len(numbers)).double()], dim=1)
+    sums, counts = sum_by_unit(table, units.unique(return_inverse=True)[1]).unbind(dim=1)
+    mean = sums.sum() / counts.sum()
+    return mean + (sums - mean * counts) / counts.mean()
+
+
+def sum_by_unit(table: Tensor, units: Tensor) -> Tensor:
+    """[unit, number]: the sums of rows [row, number]; `units` [row] are numbered from 0 on."""
+    return table.new_zeros(int(units.max()) + 1, table.shape[1]).index_add(0, units, table)
 
 
 def pool_by_key(sums: Tensor, counts: Tensor, generator: torch.Generator) -> Interval:

@@ -94,6 +94,11 @@ class Planted:
 # Composition
 
 
+def each(numbers: Tensor) -> Tensor:
+    """Every prefix is of a sentence of its own."""
+    return torch.arange(len(numbers))
+
+
 def active(curve: list[int], draw: torch.Generator) -> Numbers:
     noise = 0.04 * (chance(draw, 200, LAYERS) - 0.5)
     return {"active": torch.tensor(curve) / 100 + noise}
@@ -101,7 +106,8 @@ def active(curve: list[int], draw: torch.Generator) -> Numbers:
 
 def of_activity(numbers: Numbers, toy: Study) -> Results:
     found = toy.result("composition")
-    effects = replace(found.effects, activity=activity_effects(numbers["active"]))
+    activity = activity_effects(numbers["active"], each(numbers["active"]))
+    effects = replace(found.effects, activity=activity)
     return {"composition": replace(found, effects=effects)}
 
 
@@ -124,7 +130,8 @@ def cases(more: float, draw: torch.Generator) -> Numbers:
 
 def of_cases(numbers: Numbers, toy: Study) -> Results:
     found = toy.result("composition")
-    more = case_effects(numbers["agree"], numbers["kind"], numbers["kind"])
+    kinds = (numbers["agree"], numbers["kind"], numbers["kind"])
+    more = case_effects(*kinds, each(numbers["agree"]))
     effects = replace(found.effects, cases=more)
     return {"composition": replace(found, effects=effects)}
 
@@ -192,7 +199,8 @@ def of_decisions(numbers: Numbers, toy: Study) -> Results:
     names = ("rank", "old_rank_in_layer", "old_probability_in_layer", "new_rank_in_residual")
     names += ("push_on_old", "push_on_new", "old_change", "new_change")
     unused = {name: numbers["residual"] for name in names}
-    effects = decision_effects(Predictions(DEFAULT_CONVENTION, **numbers, **unused))
+    found = Predictions(DEFAULT_CONVENTION, **numbers, **unused)
+    effects = decision_effects(found, each(numbers["residual"]))
     return {"refinement": replace(toy.result("refinement"), effects=effects)}
 
 

@@ -121,7 +121,7 @@ def test_a_look_that_read_all_of_the_text_wants_more_text(
     assert inputs is not None
     take(study, Step("refinement", (name,), amount, "sentences", 1.0), inputs)
     looks = read_looks(study.store.folder)
-    there = looks[name].prefixes
+    there = looks[name].sentences
     assert there is not None
     assert (there < amount) == ends
     after = measurements(study, looks)[name]

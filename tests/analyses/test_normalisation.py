@@ -36,7 +36,7 @@ def test_fields_are_those_of_a_slow_loop_over_memories(kind: str) -> None:
         layer = reading.layer
         values = value_vectors(layer).double()
         lengths = values.norm(dim=1)
-        found = normalised_layer(model, reading, lengths.float())
+        found = normalised_layer(model, reading, lengths.float(), torch.tensor([1, 0]))
         sums, own = [], []
         for row in range(2):
             scores, total = reading.a[row].double(), torch.zeros(layer.width).double()
@@ -76,7 +76,7 @@ def test_a_plain_layer_with_a_softmax_is_the_neural_memory_of_its_keys() -> None
     keys = torch.cat([layer.keys, biases[:, None]], dim=1)
     own = reading.m[0] @ layer.values
     y = neural_memory(keys, layer.values, torch.cat([reading.x[0], ones]))
-    found = normalised_layer(model, reading, layer.values.norm(dim=1))
+    found = normalised_layer(model, reading, layer.values.norm(dim=1), torch.zeros(1).long())
     assert float(found["cosine"]) == pytest.approx(float(y @ own / y.norm() / own.norm()), abs=1e-4)
     assert math.isnan(found["foreign_cosine"])
     assert math.isnan(found["foreign_same_top"])
@@ -92,7 +92,7 @@ def test_where_the_softmax_is_one_hot_the_best_keys_value_is_all_there_is() -> N
     model = wrap(hf, tiny_tokenizer(), "sharp")
     reading = read(model, "garden engine")[1]
     values = reading.layer.values
-    found = normalised_layer(model, reading, values.norm(dim=1))
+    found = normalised_layer(model, reading, values.norm(dim=1), torch.tensor([1, 0]))
     assert found["effective"].tolist() == pytest.approx([1, 1], rel=1e-3)
     for row in range(2):
         only, own = values[reading.a[row].argmax()], reading.m[row] @ values

@@ -5,11 +5,19 @@ import torch
 
 from ffmem.analyses.inputs.layer_readings import (
     STRONGEST,
+    UNKNOWN,
     SampleRecord,
     conventions_of,
+    foreign_gold,
     record_sample,
 )
-from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample, prefix_batches
+from ffmem.analyses.inputs.prefix_sample import (
+    NO_TOKEN,
+    PrefixSample,
+    draw_sample,
+    other_rows,
+    prefix_batches,
+)
 from ffmem.corpus.sentences import Sentences
 from ffmem.errors import CorpusError
 from ffmem.memories.projection import Lens, best, logits, ranks
@@ -78,6 +86,59 @@ def test_positions_are_uniform_over_the_sentence(relu: LanguageModel) -> None:
     found = draw_sample([sentences_of(relu, texts)], 3000).positions.bincount(minlength=5)
     assert found[0] == 0
     assert (found[1:] - 750).abs().max() < 110
+
+
+def test_places_of_a_sentence_differ_and_a_smaller_sample_is_in_a_larger_one(
+    relu: LanguageModel,
+) -> None:
+    texts = ["a", "ab", "abc", "abcdefgh"] * 500
+    sentences = sentences_of(relu, texts)
+    one, many = (draw_sample([sentences], 1500, places=places) for places in (1, 4))
+    assert one.count == many.count == len(one) == 1500
+    for name in ("numbers", "positions", "gold"):
+        assert torch.equal(getattr(one, name), getattr(many, name)[:1500])
+    drawn: dict[int, list[int]] = {}
+    for number, position in zip(many.numbers.tolist(), many.positions.tolist(), strict=True):
+        drawn.setdefault(number, []).append(position)
+    counts = torch.zeros(9)
+    for number, positions in drawn.items():
+        size = len(texts[number])
+        assert len(set(positions)) == len(positions) == min(4, size)
+        if size == 8:
+            counts[positions] += 1
+    assert counts[0] == 0
+    expected = counts.sum() / 8
+    assert (counts[1:] - expected).abs().max() < 5 * (expected / 2) ** 0.5
+    assert many.sentences.bincount().tolist() == [len(found) for found in drawn.values()]
+
+
+def test_another_row_is_the_next_one_of_another_sentence() -> None:
+    sentences = torch.tensor([0, 0, 2, 1, 1, 1, 0])
+    assert other_rows(sentences, 1).tolist() == [2, 2, 3, 6, 6, 6, 2]
+    assert other_rows(sentences, -1).tolist() == [5, 5, 1, 2, 2, 2, 5]
+    assert other_rows(torch.arange(4), -1).tolist() == [3, 0, 1, 2]
+    assert other_rows(torch.zeros(3).long(), 1).tolist() == [0, 1, 2]
+
+
+def test_several_places_of_a_sentence_are_read_as_each_alone_would_be(
+    scanned_toy: Scanned,
+) -> None:
+    model, _ = scanned_toy
+    sample = draw_sample([sentences_of(model, lines(50, 2))], 12, places=3)
+    found = record_sample(model, sample, budget=150)
+    assert found.sample.numbers.bincount().max() == 3
+    for row in range(0, len(sample), 7):
+        check_predictions(model, found, row)
+        check_coefficients(model, found, row)
+
+
+def test_one_sentence_alone_has_no_other_to_be_compared_with(relu: LanguageModel) -> None:
+    found = record_sample(relu, draw_sample([sentences_of(relu, lines(50, 2))], 1, places=3))
+    assert len(found.output) == 3
+    assert (found.predictions[0].foreign_change == UNKNOWN).all()
+    assert found.normalised.foreign_cosine.isnan().all()
+    assert found.normalised.foreign_same_top.isnan().all()
+    assert (foreign_gold(found.sample) == NO_TOKEN).all()
 
 
 def test_no_text_is_one_sentence(relu: LanguageModel) -> None:

@@ -30,7 +30,7 @@ from ffmem.analyses.last_layer.measure import (
     measure as last_layer,
 )
 from ffmem.analyses.last_layer.record import Case
-from ffmem.analyses.refinement.measure import measure
+from ffmem.analyses.refinement.measure import measure, share_elsewhere
 from ffmem.analyses.refinement.record import Refinement
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import winner
@@ -109,6 +109,17 @@ def test_only_changes_are_looked_at_for_a_veto(refined: Read) -> None:
             assert row.old_change[2] < row.new_change[2] + 1e-4
 
 
+def test_a_token_is_looked_for_among_those_of_other_sentences() -> None:
+    draw = torch.Generator().manual_seed(0)
+    tokens, among = torch.randint(4, (2, 12), generator=draw)
+    sentences = torch.tensor([0, 0, 0, 1, 2, 2, 3, 3, 1, 4, 4, 0])
+    expected = []
+    for token, sentence in zip(tokens.tolist(), sentences.tolist(), strict=True):
+        others = among[sentences != sentence].tolist()
+        expected.append(others.count(token) / len(others))
+    assert share_elsewhere(tokens, among, sentences).tolist() == pytest.approx(expected)
+
+
 def test_a_veto_is_a_fall_and_a_vote_a_rise() -> None:
     before = torch.tensor([[5.0, 4.0, 0.0, 0.0]]).expand(4, -1)
     falls, rises = [1.0, 4.0, 0.0, 0.0], [5.0, 9.0, 0.0, 0.0]
@@ -124,7 +135,8 @@ def test_a_foreign_output_is_another_prefixs(scanned_toy: Scanned) -> None:
     prefixes = [sample.prefix_tokens(row) for row in range(6)]
     (batch,) = prefix_batches(prefixes, model.bos, 6)
     readings = record(model, batch.tokens, "hramyo", at=batch.columns + 1).layers
-    found = predictions_of(model, readings, DEFAULT_CONVENTION)["foreign_change"]
+    before = torch.arange(6).roll(1)
+    found = predictions_of(model, readings, DEFAULT_CONVENTION, before)["foreign_change"]
     for place, reading in enumerate(readings):
         if reading.layer.form == "post-norm":
             assert (found[:, place] == UNKNOWN).all()

@@ -90,7 +90,8 @@ def test_every_analysis_leaves_numbers_and_figures(
     for kind in ("html", "svg", "png", "csv", "json"):
         assert {path.stem for path in (folder / "figures").glob(f"*.{kind}")} == DRAWN
     arrays = arrays_in(folder / "analyses" / "sample.npz")
-    assert arrays["output"].shape == (12, 3)
+    assert arrays["output"].shape == (4 * 12, 3)
+    assert len(set(arrays["numbers"].tolist())) == 12  # sentences
     values = arrays_in(folder / "analyses" / "values.npz")
     assert values["ranks"].shape == (2 * 64 * 3, 4)
     assert {values[name].dtype.name for name in ("layer", "top", "ranks", "next")} == {"int32"}

@@ -27,6 +27,7 @@ from ffmem.analyses.statistics import (
     median,
     quantiles,
     resample,
+    share_of,
     wilson,
 )
 
@@ -44,6 +45,33 @@ def test_wilson_never_leaves_zero_to_one() -> None:
     assert wilson(0, 5).low == 0 < wilson(0, 5).high < 1
     assert wilson(5, 5).high == 1 > wilson(5, 5).low > 0
     assert math.isnan(wilson(0, 0).estimate)
+
+
+def test_flags_of_one_unit_count_as_often_as_they_vary_apart() -> None:
+    draw = torch.Generator().manual_seed(0)
+    flags, units = torch.rand(300, generator=draw) < 0.3, torch.arange(300)
+    alone, four = share_of(flags, units), share_of(flags.repeat(4), units.repeat(4))
+    assert (four.estimate, four.low, four.high) == pytest.approx(
+        (alone.estimate, alone.low, alone.high)
+    )
+    assert alone.n == four.n == 300
+    plain = share_of(flags)
+    assert (plain.low, plain.high) == pytest.approx((alone.low, alone.high))
+    pooled = share_of(flags.repeat(4))
+    assert pooled.high - pooled.low < 0.6 * (four.high - four.low)
+    assert share_of(torch.ones(8) > 0, torch.arange(8) // 4) == wilson(2, 2)  # units, not flags
+    assert math.isnan(share_of(flags[:0], units[:0]).estimate)
+
+
+def test_the_interval_of_alike_flags_covers_their_share_about_as_often_as_it_says() -> None:
+    """Every unit has a share of its own, and one to five flags."""
+    draw, hits = torch.Generator().manual_seed(1), 0
+    for _ in range(300):
+        units = torch.arange(150).repeat_interleave(torch.randint(1, 6, (150,), generator=draw))
+        own = torch.rand(150, generator=draw) ** 2  # a third on average
+        found = share_of(torch.rand(len(units), generator=draw) < own[units], units)
+        hits += found.low <= 1 / 3 <= found.high
+    assert 0.9 < hits / 300 <= 0.99
 
 
 def test_bootstrap_covers_the_mean_about_as_often_as_it_says() -> None:

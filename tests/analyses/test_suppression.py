@@ -28,7 +28,7 @@ def test_the_right_memory_is_the_strongest_active_one_that_says_what_follows(
     model, _ = scanned_toy
     reading = record_sample(model, sample_for(model, 40))
     sample, found = reading.sample, reading.coefficients
-    foreign = foreign_gold(sample.gold)
+    foreign = foreign_gold(sample)
     for row in range(0, len(sample), 5):
         lead = [] if model.bos is None else [model.bos]
         tokens = torch.tensor([[*lead, *sample.prefix_tokens(row).tolist()]])
@@ -63,7 +63,7 @@ def test_planted_right_memories_are_counted_against_those_of_other_prefixes(
     nowhere = torch.full_like(reading.coefficients.right_memory, NONE)
     everywhere = torch.zeros_like(nowhere)
     found = count_suppression(relu, with_memories(reading, everywhere, nowhere))
-    known = (reading.sample.gold >= 0) & (foreign_gold(reading.sample.gold) >= 0)
+    known = (reading.sample.gold >= 0) & (foreign_gold(reading.sample) >= 0)
     said = reading.predictions[0].feedforward[known]
     for place, layer in enumerate(found.layers):
         expected = (said[:, place] != reading.sample.gold[known]).double().mean()

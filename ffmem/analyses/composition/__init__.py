@@ -36,7 +36,7 @@ ANALYSIS = Analysis(
     _measure,
     chapter="composition",
     cost=lambda work: Cost(projections=work.whole[1], seconds=2),
-    sizes=("sample",),
+    sizes=("sample", "places"),
     figures=_figures,
     claims=CLAIMS,
     grows=Growth("sample", "sentences"),

@@ -27,7 +27,6 @@ from ffmem.analyses.statistics import (
     quantiles,
     resample,
     share_of,
-    wilson,
 )
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -44,6 +43,7 @@ def measure(model: LanguageModel, reading: SampleRecord, generator: torch.Genera
         zero_agreement=tuple(zero_agreement(model, reading, generator)),
         agreeing=tuple(_agreeing_cases(model, reading)),
         prefixes=len(reading.sample),
+        sentences=reading.sample.count,
         seed=reading.sample.seed,
         gated=model.gated,
         effects=_composition_effects(reading, stops[top]),
@@ -51,14 +51,14 @@ def measure(model: LanguageModel, reading: SampleRecord, generator: torch.Genera
 
 
 def _composition_effects(reading: SampleRecord, stop_word: Tensor) -> CompositionEffects:
-    """Differences by prefix; `stop_word` [prefix, layer] says whether top(y) is one."""
-    found = reading.coefficients
+    """Differences by sentence; `stop_word` [prefix, layer] says whether top(y) is one."""
+    found, sentences = reading.coefficients, reading.sample.sentences
     agree = found.matches_y > 0
     short = (reading.sample.positions < SHORT_PREFIX)[:, None].expand_as(agree)
     return CompositionEffects(
-        activity_effects(found.active.double() / torch.tensor(reading.memories)),
-        lowest_layer_effect((~agree).double()),
-        case_effects(agree, stop_word, short),
+        activity_effects(found.active.double() / torch.tensor(reading.memories), sentences),
+        lowest_layer_effect((~agree).double(), sentences),
+        case_effects(agree, stop_word, short, sentences),
     )
 
 
@@ -95,18 +95,22 @@ def zero_agreement(
     """Figure 8, with its variants and a control of random directions."""
     found = reading.coefficients
     rows = []
+
+    def none(agrees: Tensor) -> Interval:
+        return share_of(~agrees, reading.sample.sentences)
+
     for place, layer in enumerate(reading.layers):
         predicted = reading.predictions[0].feedforward[:, place]
         known = _random_tops(model, layer, generator)
         rows.append(
             LayerZeroAgreement(
                 layer=layer,
-                all=_none(found.matches_y[:, place] > 0),
-                active=_none(found.matches_y_active[:, place] > 0),
-                all_o=_none(found.matches_o[:, place] > 0),
-                active_o=_none(found.matches_o_active[:, place] > 0),
-                scaled=_none(found.matches_y_scaled[:, place] > 0),
-                random_values=_none(torch.isin(predicted, known)),
+                all=none(found.matches_y[:, place] > 0),
+                active=none(found.matches_y_active[:, place] > 0),
+                all_o=none(found.matches_o[:, place] > 0),
+                active_o=none(found.matches_o_active[:, place] > 0),
+                scaled=none(found.matches_y_scaled[:, place] > 0),
+                random_values=none(torch.isin(predicted, known)),
             )
         )
     return rows
@@ -133,7 +137,12 @@ def _agreeing_cases(model: LanguageModel, reading: SampleRecord) -> list[Agreein
     }
     marks = punctuation_ids(model)
     short = (reading.sample.positions < SHORT_PREFIX)[:, None].expand_as(agree)
+    sentences = reading.sample.sentences[:, None].expand_as(agree)
     rows = []
+
+    def share(flags: Tensor, among: Tensor) -> Interval:
+        return share_of(flags[among], sentences[among])
+
     lists: tuple[StopWords, ...] = ("function_words", "top100")
     for stopwords in lists:
         stops = stop_word_ids(model, reading.sample.tokens, stopwords)
@@ -145,19 +154,15 @@ def _agreeing_cases(model: LanguageModel, reading: SampleRecord) -> list[Agreein
                 AgreeingCases(
                     target=name,
                     stopwords=stopwords,
-                    stop_word=share_of(stop[chosen]),
-                    stop_word_base=share_of(stop[known]),
-                    punctuation=share_of(mark[chosen]),
-                    punctuation_base=share_of(mark[known]),
-                    short=share_of(short[chosen]),
-                    short_base=share_of(short[known]),
+                    stop_word=share(stop, chosen),
+                    stop_word_base=share(stop, known),
+                    punctuation=share(mark, chosen),
+                    punctuation_base=share(mark, known),
+                    short=share(short, chosen),
+                    short_base=share(short, known),
                 )
             )
     return rows
-
-
-def _none(agrees: Tensor) -> Interval:
-    return wilson(int((~agrees).sum()), len(agrees))
 
 
 DIP = (9, 10, 11)  # of the paper's layers, where it has its dip
@@ -165,7 +170,7 @@ ACTIVE = (0.1, 0.5)  # shares of a layer's memories that the paper finds active
 DIP_LAYERS = 2  # layers before and after a dip that must fall to it and rise from it
 
 
-def activity_effects(active: Tensor) -> ActivityEffects:
+def activity_effects(active: Tensor, sentences: Tensor) -> ActivityEffects:
     """From the share of each layer's memories that are active, [prefix, layer]."""
     low, high = ACTIVE
 
@@ -176,7 +181,7 @@ def activity_effects(active: Tensor) -> ActivityEffects:
     def dip(sums: Tensor) -> Tensor:
         return dip_depth(sums[..., :-1] / sums[..., -1:])
 
-    drawn = Resamples(with_count(active))
+    drawn = Resamples(with_count(active, units=sentences))
     return ActivityEffects(drawn.interval(in_range), drawn.interval(dip))
 
 
@@ -206,7 +211,7 @@ def dip_depth(curve: Tensor) -> Tensor:
     return torch.stack(depths).max(dim=0).values
 
 
-def case_effects(agree: Tensor, stop_word: Tensor, short: Tensor) -> CaseEffects:
+def case_effects(agree: Tensor, stop_word: Tensor, short: Tensor, sentences: Tensor) -> CaseEffects:
     """How much more often a case is of a kind where a memory agrees, within layers.
 
     All are [prefix, layer]. Layers count by how many cases agree in them, so that layers which
@@ -219,6 +224,6 @@ def case_effects(agree: Tensor, stop_word: Tensor, short: Tensor) -> CaseEffects
         return (both - agreeing * kind / count).sum(dim=-1) / agreeing.sum(dim=-1)
 
     def more_often(kind: Tensor) -> Interval:
-        return resample(with_count(agree & kind, agree, kind), statistic)
+        return resample(with_count(agree & kind, agree, kind, units=sentences), statistic)
 
     return CaseEffects(more_often(stop_word), more_often(short))

@@ -85,7 +85,7 @@ class CaseEffects:
 
 @dataclass(frozen=True)
 class CompositionEffects:
-    """Differences by prefix; `composed` is zero agreement in the lowest layer."""
+    """Differences by sentence; `composed` is zero agreement in the lowest layer."""
 
     activity: ActivityEffects
     composed: Interval
@@ -100,6 +100,7 @@ class Composition:
     zero_agreement: tuple[LayerZeroAgreement, ...]
     agreeing: tuple[AgreeingCases, ...]
     prefixes: int
+    sentences: int  # that they are of
     seed: int
     gated: bool  # then active memories are those whose gate is on
     effects: CompositionEffects

@@ -1,6 +1,7 @@
-"""Effects that claims rest on: differences whose intervals resample whole prefixes or whole keys.
+"""Effects that claims rest on: differences whose intervals resample whole sentences or whole keys.
 
-An effect is larger, the more it is as the paper says; the claim says which bar it must pass.
+An effect is larger, the more it is as the paper says; the claim says which bar it must pass. Rows
+are units of their own, or `units` [row] says which are of one unit, and are resampled together.
 """
 
 from __future__ import annotations
@@ -10,23 +11,29 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ffmem.analyses.statistics import SHARE, Interval, lower_and_upper, resample
+from ffmem.analyses.statistics import SHARE, Interval, lower_and_upper, resample, sum_by_unit
 
 
-def with_count(*columns: Tensor) -> Tensor:
-    """Columns [unit] or [unit, number] side by side, and a last one of ones that counts units."""
-    table = torch.cat([_as_columns(one) for one in columns], dim=1)
-    return torch.cat([table, torch.ones(len(table), 1, dtype=torch.float64)], dim=1)
+def with_count(*columns: Tensor, units: Tensor | None = None) -> Tensor:
+    """Columns [row] or [row, number] side by side, and a last one that counts rows, by unit."""
+    table = side_by_side(*columns)
+    table = torch.cat([table, torch.ones(len(table), 1, dtype=torch.float64)], dim=1)
+    return table if units is None else sum_by_unit(table, units)
+
+
+def side_by_side(*columns: Tensor) -> Tensor:
+    """Columns [row] or [row, number] as one table [row, number]."""
+    return torch.cat([_as_columns(one) for one in columns], dim=1)
 
 
 def _as_columns(numbers: Tensor) -> Tensor:
-    """[unit] or [unit, number] as [unit, number]."""
+    """[row] or [row, number] as [row, number]."""
     return numbers.double() if numbers.dim() > 1 else numbers.double()[:, None]
 
 
-def mean_effect(numbers: Tensor) -> Interval:
-    """The mean over units [unit]."""
-    return resample(with_count(numbers), lambda sums: sums[..., 0] / sums[..., 1])
+def mean_effect(numbers: Tensor, units: Tensor | None = None) -> Interval:
+    """The mean over rows [row]."""
+    return resample(with_count(numbers, units=units), lambda sums: sums[..., 0] / sums[..., 1])
 
 
 def gain_with_depth(numbers: Tensor, depth: Tensor) -> Interval:
@@ -45,17 +52,18 @@ def share_effect(tallies: Tensor) -> Interval:
     return resample(tallies, lambda sums: sums[..., 0] / sums[..., 1], bounds=SHARE)
 
 
-def ratio_effect(part: Tensor, whole: Tensor) -> Interval:
-    """A sum of counts over another that has them all, both [unit] or [unit, layer]."""
-    return share_effect(torch.stack([_as_columns(one).sum(dim=1) for one in (part, whole)], dim=1))
+def ratio_effect(part: Tensor, whole: Tensor, units: Tensor | None = None) -> Interval:
+    """A sum of counts over another that has them all, both [row] or [row, layer]."""
+    table = side_by_side(*(_as_columns(one).sum(dim=1) for one in (part, whole)))
+    return share_effect(table if units is None else sum_by_unit(table, units))
 
 
-def lowest_layer_effect(shares: Tensor) -> Interval:
+def lowest_layer_effect(shares: Tensor, units: Tensor | None = None) -> Interval:
     """The mean over prefixes of the layer where it is lowest, from shares [prefix, layer]."""
     if not shares.shape[1]:
         return resample(shares[:0], lambda sums: sums)
     return resample(
-        with_count(shares),
+        with_count(shares, units=units),
         lambda sums: (sums[..., :-1] / sums[..., -1:]).min(dim=-1).values,
         bounds=SHARE,
     )

@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 
 from ffmem.analyses.inputs.normalised_layers import NormalisedLayers, normalised_layer
-from ffmem.analyses.inputs.prefix_sample import BATCH_TOKENS, NO_TOKEN, PrefixSample, prefix_batches
+from ffmem.analyses.inputs.prefix_sample import (
+    BATCH_TOKENS,
+    NO_TOKEN,
+    PlaceBatch,
+    PrefixSample,
+    other_rows,
+    prefix_batches,
+    sentence_batches,
+)
 from ffmem.memories.projection import (
     CHUNK_BYTES,
     PAPER_LENS,
@@ -28,13 +36,13 @@ from ffmem.memories.projection import (
     logits,
     ranks,
 )
-from ffmem.memories.recording import LayerRecord, record
+from ffmem.memories.recording import LayerRecord, record, record_forward
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.steps import sized_steps, steps
 
-PROBE = 256  # prefixes from which the size of a layer's large coefficients is estimated
+PROBE = 64  # prefixes from which the size of a layer's large coefficients is estimated
 NEVER_NEGATIVE = ("relu", "relu2", "relu6", "sigmoid")  # activations
 NO_CHANGE, VOTE, VETO, UNKNOWN = 0, 1, 2, -1  # what a layer's output does to the top token
 STRONGEST = 32  # memories of the last layer that are kept by name
@@ -169,11 +177,10 @@ class SampleRecord:
 def record_sample(
     model: LanguageModel, sample: PrefixSample, budget: int = BATCH_TOKENS
 ) -> SampleRecord:
-    """Run the model over the sample's prefixes once and project r, y and o of every layer.
+    """Run the model over the sample's sentences once and project r, y and o of every layer.
 
     Memory is bounded by `budget` tokens a forward pass and the logits of one layer; the result
-    has a few numbers for each prefix and layer. Prefixes that cannot be read, the empty ones of a
-    model without BOS, are left out.
+    has a few numbers for each prefix and layer.
     """
     banks = [_bank(model, layer) for layer in steps(model.layers, "ranking values")]
     chosen = conventions_of(model)
@@ -182,30 +189,32 @@ def record_sample(
     rows: list[Tensor] = []
     kept: dict[str, list[dict[str, Tensor]]] = {"model": [], "coefficients": [], "normalised": []}
     kept |= {convention.name: [] for convention in chosen}
-    batches = prefix_batches(prefixes, model.bos, logit_rows(model), budget)
-    for batch in sized_steps(batches, len(prefixes), "prefixes", lambda one: len(one.rows)):
-        readings = record(model, batch.tokens, "hramyo", at=batch.columns + 1).layers
+    foreign = foreign_gold(sample)
+    batches = sentence_batches(sample, model.bos, logit_rows(model), budget)
+    for batch in sized_steps(batches, len(sample), "prefixes", lambda one: len(one.rows)):
+        readings = read_places(model, batch)
         rows.append(batch.rows)
+        elsewhere = other_rows(sample.sentences[batch.rows], -1)
         kept["model"].append(_output_fields(model, readings[-1]))
         for convention in chosen:
-            kept[convention.name].append(predictions_of(model, readings, convention))
+            kept[convention.name].append(predictions_of(model, readings, convention, elsewhere))
         default = kept[chosen[0].name][-1]
         wanted = {
             "y": default["feedforward"],
             "o": default["output"],
             "gold": sample.gold[batch.rows, None].expand(-1, len(banks)),
-            "foreign": foreign_gold(sample.gold)[batch.rows, None].expand(-1, len(banks)),
+            "foreign": foreign[batch.rows, None].expand(-1, len(banks)),
         }
         kept["coefficients"].append(_coefficient_statistics(readings, banks, limits, wanted))
         layers = zip(readings, banks, strict=True)
         kept["normalised"].append(
-            _stack([normalised_layer(model, one, bank.lengths) for one, bank in layers])
+            _stack([normalised_layer(model, one, bank.lengths, elsewhere) for one, bank in layers])
         )
         kept["model"][-1]["strongest"] = _strongest_cells(readings[-1].m.float(), banks[-1])
     order = torch.cat(rows).argsort()
     whole = {name: _join(parts, order) for name, parts in kept.items()}
     return SampleRecord(
-        sample=sample.rows(torch.cat(rows)[order]),
+        sample=sample,
         layers=tuple(layer.number for layer in model.layers),
         memories=tuple(layer.memories for layer in model.layers),
         predictions=tuple(
@@ -215,6 +224,20 @@ def record_sample(
         normalised=NormalisedLayers(**whole["normalised"]),
         **whole["model"],
     )
+
+
+def read_places(model: LanguageModel, batch: PlaceBatch) -> tuple[LayerRecord, ...]:
+    """All layers at the places of a batch, each [place, width]."""
+
+    def keep(tensor: Tensor) -> Tensor:
+        at = (one.to(tensor.device) for one in (batch.lines, batch.columns))
+        return tensor.reshape(*batch.tokens.shape, -1)[*at]
+
+    tokens = batch.tokens.to(model.device)
+    model.check_tokens(tokens, model.head.read)
+    with record_forward(model.layers, "hramyo", keep) as readings:
+        model.run_blocks(tokens)
+    return readings
 
 
 def logit_rows(model: LanguageModel) -> int:
@@ -290,18 +313,30 @@ def _small_coefficients(
 
 
 def predictions_of(
-    model: LanguageModel, readings: Sequence[LayerRecord], convention: Convention
+    model: LanguageModel,
+    readings: Sequence[LayerRecord],
+    convention: Convention,
+    elsewhere: Tensor,
 ) -> dict[str, Tensor]:
-    """The fields of Predictions for the rows of one reading, each [row, layer]."""
+    """The fields of Predictions for the rows of one reading, each [row, layer].
+
+    `elsewhere` [row] is a row of another sentence, the own one where there is none.
+    """
     model = model.on_device()
     final = convention.o(readings[-1])
     last = best(logits(model, final, "residual", convention.lens))
-    layers = [_layer_predictions(model, reading, convention, last) for reading in readings]
+    layers = [
+        _layer_predictions(model, reading, convention, last, elsewhere) for reading in readings
+    ]
     return _stack(layers)
 
 
 def _layer_predictions(
-    model: LanguageModel, reading: LayerRecord, convention: Convention, last: Tensor
+    model: LanguageModel,
+    reading: LayerRecord,
+    convention: Convention,
+    last: Tensor,
+    elsewhere: Tensor,
 ) -> dict[str, Tensor]:
     lens = convention.lens
     after = logits(model, convention.o(reading), "residual", lens)
@@ -314,7 +349,7 @@ def _layer_predictions(
         "rank": ranks(scores, last),
         "new_rank_in_residual": ranks(scores, new),
         "change": kind_of_change(scores, after),
-        "foreign_change": _foreign_change(model, reading, convention, scores),
+        "foreign_change": _foreign_change(model, reading, convention, scores, elsewhere),
     }
     after = _additive(model, after, convention.o(reading), "residual", lens)
     scores = _additive(model, scores, convention.r(reading), "residual", lens)
@@ -356,14 +391,21 @@ def kind_of_change(before: Tensor, after: Tensor) -> Tensor:
 
 
 def _foreign_change(
-    model: LanguageModel, reading: LayerRecord, convention: Convention, before: Tensor
+    model: LanguageModel,
+    reading: LayerRecord,
+    convention: Convention,
+    before: Tensor,
+    elsewhere: Tensor,
 ) -> Tensor:
-    """What y of another row would do to each residual; unknown where a norm follows the sum."""
-    if reading.layer.form == "post-norm" or len(before) < 2 or convention.name != "default":
-        return torch.full((len(before),), UNKNOWN, device=before.device)
-    foreign = reading.y.roll(1, dims=0) - reading.y
+    """What y of another sentence would do to a residual; unknown where a norm follows the sum."""
+    rows = torch.arange(len(before), device=before.device)
+    own = elsewhere.to(before.device) == rows
+    if reading.layer.form == "post-norm" or own.all() or convention.name != "default":
+        return torch.full_like(rows, UNKNOWN)
+    foreign = reading.y[elsewhere.to(reading.y.device)] - reading.y
     state = convention.o(reading) + foreign * reading.layer.output_scale
-    return kind_of_change(before, logits(model, state, "residual", convention.lens))
+    changed = kind_of_change(before, logits(model, state, "residual", convention.lens))
+    return changed.masked_fill(own, UNKNOWN)
 
 
 def _of(scores: Tensor, tokens: Tensor) -> Tensor:
@@ -430,10 +472,10 @@ def _strongest(strength: Tensor, among: Tensor) -> Tensor:
     return index.masked_fill(~among.any(dim=1), NO_TOKEN)
 
 
-def foreign_gold(gold: Tensor) -> Tensor:
-    """The token that follows the next prefix of the sample; NO_TOKEN where that is the own one."""
-    other = gold.roll(-1)
-    return other.masked_fill(other == gold, NO_TOKEN)
+def foreign_gold(sample: PrefixSample) -> Tensor:
+    """The token that follows the next sentence's prefix; NO_TOKEN where that is the own one."""
+    other = sample.gold[other_rows(sample.sentences, 1)]
+    return other.masked_fill(other == sample.gold, NO_TOKEN)
 
 
 def sample_arrays(reading: SampleRecord) -> dict[str, Any]:

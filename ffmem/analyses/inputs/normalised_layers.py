@@ -38,12 +38,12 @@ class NormalisedLayers:
 
 @torch.no_grad()
 def normalised_layer(
-    model: LanguageModel, reading: LayerRecord, lengths: Tensor
+    model: LanguageModel, reading: LayerRecord, lengths: Tensor, elsewhere: Tensor
 ) -> dict[str, Tensor]:
     """The fields of NormalisedLayers for one layer at some places, each [row].
 
     `reading` has a, u and m; `lengths` [memory] are those of the values. The other prefix is that
-    of the row before.
+    of the row `elsewhere` [row]; there is none where that is the own one.
     """
     layer, rows = reading.layer, len(reading.m)
     if layer.mixture is not None:
@@ -56,13 +56,14 @@ def normalised_layer(
     own, other = reading.m.float() @ values, weights @ values
     top, its = (best(logits(model, sums, "direction")).to(own.device) for sums in (own, other))
     strength = weights.abs() * lengths
-    elsewhere = own.roll(1, dims=0) if rows > 1 else torch.full_like(own, math.nan)
-    foreign = torch.cosine_similarity(other, elsewhere, dim=1)
+    elsewhere = elsewhere.to(own.device)
+    alone = elsewhere == torch.arange(rows, device=own.device)
+    foreign = torch.cosine_similarity(other, own[elsewhere], dim=1).masked_fill(alone, math.nan)
     return {
         "effective": strength.sum(dim=1).square() / strength.square().sum(dim=1).clamp(min=1e-30),
         "cosine": torch.cosine_similarity(other, own, dim=1),
         "foreign_cosine": foreign,
         "same_top": (its == top).float(),
-        "foreign_same_top": (its == top.roll(1)).float().masked_fill(foreign.isnan(), math.nan),
+        "foreign_same_top": (its == top[elsewhere]).float().masked_fill(alone, math.nan),
         "length": other.norm(dim=1) / own.norm(dim=1).clamp(min=1e-30),
     }

@@ -1,9 +1,13 @@
-"""One sample of validation prefixes, drawn once and used by every analysis of inference."""
+"""One sample of validation prefixes, drawn once and used by every analysis of inference.
+
+Prefixes of one sentence are alike, so whole sentences are the units of every interval.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,15 +19,16 @@ from ffmem.errors import CorpusError
 from ffmem.scan.hashing import priorities
 
 BATCH_TOKENS = 4096  # tokens of one forward pass
+TURN = 40  # bits that no sentence's number has
 NO_TOKEN = -1  # no token: an unfilled slot, or the end of the sentence
 
 
 @dataclass(frozen=True)
 class PrefixSample:
-    """Distinct sentences in order of their numbers, and one place in each.
+    """One place in each of some sentences, in order of their numbers, then a second one, and so on.
 
     `positions` [n] is how many tokens are read, `gold` [n] the token that follows, NO_TOKEN at the
-    end of a sentence. Sentence i has the tokens `tokens[starts[i]:starts[i + 1]]`.
+    end of a sentence. The sentence of row i has the tokens `tokens[starts[i]:starts[i + 1]]`.
     """
 
     numbers: Tensor
@@ -38,6 +43,16 @@ class PrefixSample:
     def __len__(self) -> int:
         """How many prefixes there are."""
         return len(self.numbers)
+
+    @cached_property
+    def sentences(self) -> Tensor:
+        """[n], which sentence a prefix is of, from 0 on: the unit of intervals."""
+        return self.numbers.unique(return_inverse=True)[1]
+
+    @property
+    def count(self) -> int:
+        """How many sentences there are; the first so many rows have one prefix of each."""
+        return int(self.sentences.max()) + 1
 
     def prefix(self, row: int) -> str:
         """The text that was read."""
@@ -65,21 +80,23 @@ class PrefixSample:
 
 
 def draw_sample(
-    shards_of_sentences: Iterable[Sentences], count: int = 4000, seed: int = 0
+    shards_of_sentences: Iterable[Sentences], count: int = 4000, seed: int = 0, places: int = 1
 ) -> PrefixSample:
-    """Draw `count` different sentences and a uniformly random position in each, from 1 on.
+    """Draw `count` different sentences and `places` different random positions in each, from 1 on.
 
-    Both come from a hash of the sentence's number and the seed: neither the order of reading nor
-    the size of the shards changes the sample. A sentence without tokens is passed over. Holds one
-    shard and the sample.
+    All come from a hash of the sentence's number and the seed: neither the order of reading nor
+    the size of the shards changes the sample, and one of more places has this one in it. A sentence
+    without tokens is passed over, and a short one has fewer places. Holds one shard and the sample.
     """
     held: _Candidates | None = None
     for sentences in shards_of_sentences:
-        held = _merge(held, _draw_from(sentences, seed, count), count)
+        held = _merge(held, _draw_from(sentences, seed, count, places), count)
     if held is None or not len(held.numbers):
         raise CorpusError("the validation text has no sentence to draw; give a longer one")
     order = np.argsort(held.numbers)
-    return _sample([held.rows[i] for i in order], seed)
+    rows = [held.rows[i] for i in order]
+    turns = [[row[turn] for row in rows if turn < len(row)] for turn in range(places)]
+    return _sample([one for turn in turns for one in turn], seed)
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,7 @@ class _Row:
 class _Candidates:
     numbers: NDArray[np.int64]
     ranks: NDArray[np.int32]
-    rows: list[_Row]
+    rows: list[list[_Row]]  # of each sentence, in the order of the draw
 
 
 @dataclass(frozen=True)
@@ -117,26 +134,46 @@ def _admissible(sentences: Sentences) -> _Admissible:
     return _Admissible(positions[sentences.content], before[:-1], np.diff(before))
 
 
-def _draw_from(sentences: Sentences, seed: int, count: int) -> _Candidates:
+def _draw_from(sentences: Sentences, seed: int, count: int, places: int) -> _Candidates:
     """The sentences of one shard that may stay; nothing is made of the others."""
     admissible = _admissible(sentences)
     fit = np.flatnonzero(admissible.sizes)
     ranks = priorities(torch.from_numpy(sentences.numbers[fit]), seed).numpy()
     fit = fit[np.lexsort((sentences.numbers[fit], ranks))[:count]]
     numbers = torch.from_numpy(sentences.numbers[fit])
-    steps = priorities(numbers, seed + 1).long().numpy() % admissible.sizes[fit]
-    positions = admissible.positions[admissible.starts[fit] + steps]
-    rows = [
-        _Row(
-            int(number),
-            position,
-            sentences.token_ids(row),
-            sentences.texts[row],
-            len(sentences.prefix(row, position)),
+    drawn = _draw_places(numbers, admissible.sizes[fit], seed, places)
+    rows = []
+    for row, start, size, steps in zip(
+        fit.tolist(), admissible.starts[fit], admissible.sizes[fit], drawn, strict=True
+    ):
+        tokens, text = sentences.token_ids(row), sentences.texts[row]
+        rows.append(
+            [
+                _Row(
+                    int(sentences.numbers[row]),
+                    position,
+                    tokens,
+                    text,
+                    len(sentences.prefix(row, position)),
+                )
+                for position in admissible.positions[start + steps[:size]].tolist()
+            ]
         )
-        for number, position, row in zip(numbers, positions.tolist(), fit.tolist(), strict=True)
-    ]
     return _Candidates(numbers.numpy(), priorities(numbers, seed).numpy(), rows)
+
+
+def _draw_places(
+    numbers: Tensor, sizes: NDArray[np.int64], seed: int, places: int
+) -> NDArray[np.int64]:
+    """[sentence, place]: different numbers below each size; where there are no more, anything."""
+    drawn = np.empty((len(numbers), 0), dtype=np.int64)
+    for turn in range(places):
+        hashes = priorities(numbers ^ (turn << TURN), seed + 1).long().numpy()
+        step = hashes % np.maximum(sizes - turn, 1)
+        for taken in np.sort(drawn, axis=1).T:  # count on past those that are taken
+            step += step >= taken
+        drawn = np.column_stack([drawn, step])
+    return drawn
 
 
 def _merge(held: _Candidates | None, new: _Candidates, count: int) -> _Candidates:
@@ -195,3 +232,45 @@ def prefix_batches(
             tokens[place, len(lead) : int(sizes[row])] = prefixes[row]
         yield PrefixBatch(rows, tokens, sizes[rows] - 1)
         start += len(rows)
+
+
+@dataclass(frozen=True)
+class PlaceBatch:
+    """Sentences that a model reads at once, each up to its last place in the sample."""
+
+    rows: Tensor  # [place] of the sample, sentence by sentence
+    lines: Tensor  # [place], which one of `tokens` its sentence is
+    columns: Tensor  # [place], where in it the prefix ends
+    tokens: Tensor  # [line, width]
+
+
+def sentence_batches(
+    sample: PrefixSample, bos: int | None, most_rows: int, budget: int = BATCH_TOKENS
+) -> Iterator[PlaceBatch]:
+    """All places once, each sentence in one line, at most `most_rows` places in a batch.
+
+    The `budget` of tokens is divided by the places of a sentence, whose activations are held.
+    """
+    counts = sample.sentences.bincount()
+    places = sample.sentences.argsort(stable=True).split(counts.tolist())
+    longest = [sample.prefix_tokens(int(rows[sample.positions[rows].argmax()])) for rows in places]
+    most = int(counts.max())
+    for batch in prefix_batches(longest, bos, max(1, most_rows // most), budget // most):
+        rows = torch.cat([places[sentence] for sentence in batch.rows.tolist()])
+        lines = torch.arange(len(batch.rows)).repeat_interleave(counts[batch.rows])
+        columns = sample.positions[rows] - int(bos is None)
+        yield PlaceBatch(rows, lines, columns, batch.tokens)
+
+
+def other_rows(sentences: Tensor, step: int) -> Tensor:
+    """[row]: the next one of another sentence, `step` at a time; the own one where there is none.
+
+    `sentences` [row] says which sentence a row is of.
+    """
+    found = torch.arange(len(sentences))
+    for _ in range(len(sentences)):
+        same = sentences[found] == sentences
+        if not same.any():
+            break
+        found = torch.where(same, (found + step) % len(sentences), found)
+    return found

@@ -39,7 +39,7 @@ from ffmem.store.scan_store import ScanStore
 from ffmem.store.search.columns import next_token_ranks
 
 OWN_SHARDS = 16  # of the scanned corpus, where there is no validation text
-FEWEST_PREFIXES = 100  # that a control reads
+FEWEST_SENTENCES = 100  # that a control reads
 
 
 class StudyInputs:
@@ -89,14 +89,19 @@ class StudyInputs:
         return read_page_coefficients(self.model, self.store, cells)
 
     @cached_property
+    def places(self) -> PrefixSample:
+        """The validation prefixes, several of each sentence."""
+        return draw_sample(self._sentences(), self.sizes.sample, self.seed, self.sizes.places)
+
+    @cached_property
     def sample(self) -> PrefixSample:
-        """The validation prefixes."""
-        return draw_sample(self._sentences(), self.sizes.sample, self.seed)
+        """One of each sentence."""
+        return self.places.rows(torch.arange(self.places.count))
 
     @cached_property
     def reading(self) -> SampleRecord:
         """All layers at the validation prefixes; in 32 bits, because 16 change some top tokens."""
-        return record_sample(float32_copy(self.model), self.sample)
+        return record_sample(float32_copy(self.model), self.places)
 
     def _sentences(self) -> Iterator[Sentences]:
         key = self.store.manifest.key
@@ -130,7 +135,7 @@ def prefix_control_inputs(subject: StudyInputs, name: str) -> StudyInputs:
 
 def control_sizes(sizes: Sizes) -> Sizes:
     """Of a control that reads prefixes alone: there are several, so each reads a quarter."""
-    return replace(sizes, sample=min(sizes.sample, max(FEWEST_PREFIXES, sizes.sample // 4)))
+    return replace(sizes, sample=min(sizes.sample, max(FEWEST_SENTENCES, sizes.sample // 4)))
 
 
 def scanned_control_inputs(

@@ -30,7 +30,7 @@ ANALYSIS = Analysis(
     _measure,
     chapter="refinement",
     cost=lambda _: Cost(seconds=1),
-    sizes=("sample",),
+    sizes=("sample", "places"),
     claims=CLAIMS,
     questions=QUESTIONS,
     with_judgements=with_judgements,

@@ -52,14 +52,14 @@ def measure(
     generator: torch.Generator,
     count: int = 100,
 ) -> LastLayer:
-    """Draw `count` composition cases of the last layer and judge each by rule.
+    """Draw `count` composition cases of the last layer, one prefix a sentence; judge each by rule.
 
     Fewer cases than `count` are all taken. The distance that counts as near is the largest of a
     few that calls at most 5 % of half of the shuffled pairs near; the other half shows what the
     rule then says of pairs by chance.
     """
-    found = reading.predictions[0]
-    r, f, o = (t[:, -1] for t in (found.residual, found.feedforward, found.output))
+    found, first = reading.predictions[0], reading.sample.count
+    r, f, o = (t[:first, -1] for t in (found.residual, found.feedforward, found.output))
     rows = ((o != r) & (o != f)).nonzero().flatten()
     order = random_rows(len(rows), len(rows), generator)
     chosen = rows[order[:count]]
@@ -236,10 +236,10 @@ def last_memories(
     model: LanguageModel, reading: SampleRecord, generator: torch.Generator
 ) -> LastMemories:
     """Rank the layer's and the model's token under m v of the strongest memories of each prefix."""
-    found = reading.predictions[0]
-    layer, output = found.feedforward[:, -1], found.output[:, -1]
+    found, first = reading.predictions[0], reading.sample.count
+    layer, output = found.feedforward[:first, -1], found.output[:first, -1]
     tokens = torch.stack([layer, output, shuffle_rows(layer, generator)])
-    ranks = ranks_under_cells(model, reading.strongest, tokens)
+    ranks = ranks_under_cells(model, reading.strongest[:first], tokens)
     by_layer, by_output, by_chance = (_votes(each) for each in ranks)
     return LastMemories(reading.strongest.shape[1], by_layer, by_output, by_chance)
 

@@ -29,6 +29,6 @@ ANALYSIS = Analysis(
     _measure,
     chapter="composition",
     cost=lambda _: Cost(seconds=1),
-    sizes=("sample",),
+    sizes=("sample", "places"),
     figures=_figures,
 )

@@ -117,7 +117,7 @@ def take(study: Study, step: Step, inputs: StudyInputs) -> None:
             finding=finding,
             controls={kind: tuple(found) for kind, found in beside.items()},
             first=first_looks(folder, claim.analyses),
-            prefixes=getattr(measured, "prefixes", None),
+            sentences=getattr(measured, "sentences", None),
         )
     write_looks(folder, looks, seconds)
 

@@ -20,7 +20,7 @@ RESULT = "later_looks"
 class ClaimLook:
     """The last look at one claim: `amount` of what its analysis measures more of, and its finding.
 
-    `prefixes` were read, where these are measured: fewer than `amount` if the text has no more.
+    `sentences` were read, where these are measured: fewer than `amount` if the text has no more.
     `first` is what the result of the first look depends on: with another one this does not count.
     """
 
@@ -31,7 +31,7 @@ class ClaimLook:
     finding: Finding
     controls: dict[str, tuple[Finding, ...]]
     first: dict[str, dict[str, Any]]
-    prefixes: int | None = None
+    sentences: int | None = None
 
     @property
     def later(self) -> LaterLook:

@@ -36,7 +36,7 @@ ANALYSIS = Analysis(
     _measure,
     chapter="refinement",
     cost=lambda _: Cost(seconds=1),
-    sizes=("sample",),
+    sizes=("sample", "places"),
     figures=_figures,
     cites=("nostalgebraist2020",),
     claims=CLAIMS,

@@ -83,7 +83,7 @@ class ConventionSteps:
 
 @dataclass(frozen=True)
 class RefinementEffects:
-    """Differences by prefix; layer 1, whose residual is the token just read, is apart.
+    """Differences by sentence; layer 1, whose residual is the token just read, is apart.
 
     Shares of prefixes with the final token on top of the residual: `settled_early` at the depth of
     the paper's fifth layer, and above other prefixes' tokens there; `settled_before_last` at the
@@ -115,6 +115,7 @@ class Refinement:
     conventions: tuple[ConventionSteps, ...]
     entropy: tuple[LengthEntropy, ...]
     prefixes: int
+    sentences: int  # that they are of
     seed: int
     vocabulary: int
     effects: RefinementEffects

@@ -14,7 +14,7 @@ class LayerSuppression:
 
     `fired`: a right memory is active. `overruled`: one is, and the layer's top token is another.
     `by_chance`: the same as `overruled` with the token that follows another prefix as the right
-    one. `difference` is of the two, prefix by prefix, with an interval that resamples prefixes.
+    one. `difference` is of the two, prefix by prefix, with an interval that resamples sentences.
     """
 
     layer: int

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     help="How much to measure: as in the paper, or what two CPU cores can do in minutes.",
 )
 @click.option(
-    "--sample", type=SOME, help="Number of validation prefixes, instead of that of --size."
+    "--sample", type=SOME, help="Number of validation sentences, instead of that of --size."
 )
 @click.option(
     "--seed",

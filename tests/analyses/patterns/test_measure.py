@@ -61,7 +61,7 @@ def test_a_study_counts_every_key_and_carries_its_controls(
     seen = sum(min(25, len(store.triggers(key))) for key in known)
     assert study.summary.overall.triggers == seen
     counts = {control.kind: control.false_patterns.n for control in study.controls}
-    assert counts == dict.fromkeys(CONTROLS, 15)
+    assert counts == dict.fromkeys(CONTROLS, 3 * 35)
     assert study.semantic_keys is not None
     assert study.semantic_keys.n == sum(layer.keys for layer in study.summary.layers)
     assert all(control.false_patterns.estimate <= 0.25 for control in study.controls)
