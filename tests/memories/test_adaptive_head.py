@@ -121,7 +121,7 @@ def test_nearness_is_by_the_whole_vectors(model: ffmem.LanguageModel) -> None:
 
 def test_pushes_are_scores_that_add_up(model: ffmem.LanguageModel) -> None:
     readings = ffmem.record(model, "the stone lay in the river for years", "hramyo", at=-1).layers
-    found = predictions_of(model, readings, DEFAULT_CONVENTION)
+    found = predictions_of(model, readings, DEFAULT_CONVENTION, torch.zeros(1).long())
     vectors = vectors_of(model)
     for place, reading in enumerate(readings):
         old, new = int(found["residual"][0, place]), int(found["output"][0, place])
