@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ScanError
-from ffmem.scan.settings import BINS
-from ffmem.scan.settings import UNIT as UNIT
+from ffmem.scan.settings import BINS, UNIT
 
 
 @dataclass(frozen=True)
