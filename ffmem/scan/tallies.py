@@ -57,11 +57,6 @@ class Tallies:
             _sum(self.weights, other.weights),
         )
 
-    @property
-    def rate(self) -> Tensor:
-        """The share of prefixes that fired: float64."""
-        return self.fires.double() / max(self.prefixes, 1)
-
     def to(self, device: torch.device | str) -> Tallies:
         """The same tallies on another device."""
         fires, totals, largest = (t.to(device) for t in (self.fires, self.totals, self.largest))
