@@ -24,6 +24,8 @@ from ffmem.explorer.pages import (
     annotate,
     api,
     compare,
+    experts,
+    figures,
     labels,
     memory,
     overview,
@@ -32,7 +34,7 @@ from ffmem.explorer.pages import (
     search,
     why,
 )
-from ffmem.explorer.queries.overview import has_experts
+from ffmem.explorer.queries.experts import has_experts
 from ffmem.explorer.security import LOOPBACK, Guard
 from ffmem.explorer.templating import STATIC, Link, templates
 from ffmem.version import VERSION
@@ -43,6 +45,8 @@ SWITCH = 0.0005  # seconds that a busy thread may keep a page waiting
 # Each has a `router`; what stands in the navigation is in `navigation`.
 PAGES: tuple[ModuleType, ...] = (
     overview,
+    figures,
+    experts,
     memory,
     patterns,
     search,
@@ -57,8 +61,8 @@ PAGES: tuple[ModuleType, ...] = (
 
 def navigation(context: StudyContext) -> list[Link]:
     """The pages that every page leads to; only a mixture has experts."""
-    experts = [overview.EXPERTS_LINK] if has_experts(context) else []
-    links = [overview.LINK, search.LINK, prompt.LINK, *experts]
+    of_mixture = [experts.LINK] if has_experts(context) else []
+    links = [overview.LINK, search.LINK, prompt.LINK, *of_mixture]
     return [*links, annotate.LINK, labels.LINK, compare.LINK, api.LINK]
 
 

@@ -55,3 +55,4 @@ PromptToken = Annotated[
 
 AddressText = Annotated[str, Path(max_length=40, examples=["L7.1034"])]
 FigureName = Annotated[str, Path(max_length=80, examples=["values-agreement"])]
+InChat = Annotated[bool, Query(description="Put the text into the model's chat template.")]

@@ -21,6 +21,7 @@ from ffmem.address import PART, WHOLE, Address, Parts
 from ffmem.errors import AddressError, EditError, shorten
 from ffmem.locations import file_text
 from ffmem.models.language_model import LanguageModel, check_model
+from ffmem.models.patches import ValueChange
 
 EXPERT = rf"L[1-9][0-9]*\.(?:{PART})"  # a whole one
 ADDRESS = rf"\s*(?:{EXPERT}|L[1-9][0-9]*\.(?:(?:{PART})\.)?[0-9]+[+-]?)\s*"
@@ -263,6 +264,28 @@ def _changing(
         return (changed, *inputs[1:])
 
     return hook
+
+
+def value_changes(model: LanguageModel, edits: Sequence[Edit]) -> dict[int, ValueChange]:
+    """Edits as changes of values, by layer; memories by their places in the layer's arrays."""
+    found: dict[int, ValueChange] = {}
+    for edit in edits:
+        check_edit(model, edit)
+        if edit.address.sign:
+            raise EditError(
+                f"{edit.address} is one sign of a memory, which no change of weights can edit; "
+                f"write {str(edit.address)[:-1]}"
+            )
+        if edit.positions is not None:
+            raise EditError(f"weights are the same at every position; leave out the @ of {edit}")
+        change = found.setdefault(edit.address.layer, ValueChange({}, {}))
+        for index in model.places_of(edit.address):
+            if index in change.factors:
+                raise EditError(f"{edit.address} is edited twice; write each memory once")
+            change.factors[index] = edit.amount if edit.action == "scale" else 0.0
+            if edit.action == "set":
+                change.held[index] = edit.amount
+    return found
 
 
 def read_set(path: str | Path) -> tuple[Address, ...]:

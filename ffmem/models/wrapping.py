@@ -11,16 +11,12 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ModelError, shorten
-from ffmem.models.blocks.discovery import (
-    families_by_block,
-    family_by_structure,
-    fit_mixture,
-    read_mixtures,
-)
+from ffmem.models.blocks.discovery import families_by_block, family_by_structure
 from ffmem.models.blocks.forms import LayerFit, block_places, families_of, fit_layer, norm_belongs
 from ffmem.models.blocks.trace import Trace, evaluation_mode, probe_tokens, relative_error, trace
 from ffmem.models.device_placement import ROOM, device_of, own_parameters
 from ffmem.models.effective_weights import quantised_modules, refuse_adapted_experts
+from ffmem.models.experts.mixture_fit import fit_mixture, read_mixtures
 from ffmem.models.experts.routing import experts_function, experts_in, has_readable_experts
 from ffmem.models.families import FAMILIES, Family
 from ffmem.models.language_model import LanguageModel

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ffmem.corpus.shards import EMPTY as EMPTY
 from ffmem.corpus.shards import POSITIONS
 from ffmem.scan.settings import ALL, RAREST
 

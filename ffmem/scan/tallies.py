@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ScanError
-from ffmem.scan.settings import BINS
-from ffmem.scan.settings import UNIT as UNIT
+from ffmem.scan.settings import BINS, UNIT
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,6 @@ class Tallies:
             _sum(self.routed, other.routed),
             _sum(self.weights, other.weights),
         )
-
-    @property
-    def rate(self) -> Tensor:
-        """The share of prefixes that fired: float64."""
-        return self.fires.double() / max(self.prefixes, 1)
 
     def to(self, device: torch.device | str) -> Tallies:
         """The same tallies on another device."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import reduce
 
 import pytest
@@ -116,11 +115,6 @@ def test_tallies_merge_associatively_and_commutatively(numbers: list[tuple[int, 
     assert int(left.totals) == sum(y for _, y, *_ in numbers)
     assert torch.equal(left.histogram, right.histogram)
     assert left.histogram.tolist() == [[sum(n[4] for n in numbers), sum(n[0] for n in numbers)]]
-
-
-def test_rates_are_what_the_counts_say() -> None:
-    tallies = replace(Tallies.empty(2), fires=torch.tensor([4, 0]), prefixes=8, sentences=3)
-    assert tallies.rate.tolist() == [0.5, 0.0]
 
 
 @pytest.mark.parametrize("width", [1, 7])

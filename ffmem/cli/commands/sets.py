@@ -21,16 +21,13 @@ from ffmem.cli.options import (
 from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
 from ffmem.cli.parameters import LOCATION, SEED, SHARE_TYPE, SOME, Whole
 from ffmem.cli.study_access import load_beside
-from ffmem.errors import EditError, StoreError
+from ffmem.errors import StoreError
 from ffmem.files.whole_files import refuse_place
 
 if TYPE_CHECKING:
     from ffmem.address import Address
     from ffmem.analyses.contrast.measure import Contrast, ContrastTable, Permutations, SpecificCell
     from ffmem.analyses.effect.record import LossChange, TaskEffect, TextEffect
-    from ffmem.memories.edits import Edit
-    from ffmem.models.language_model import LanguageModel
-    from ffmem.models.patches import ValueChange
     from ffmem.store.scan_store import ScanStore
 
 
@@ -341,7 +338,7 @@ def patch(
     Example:
         ffmem patch tiny:opt --set L2.7=0 -o out/patch
     """
-    from ffmem.memories.edits import expand_edits
+    from ffmem.memories.edits import expand_edits, value_changes
     from ffmem.models.patches import write_patch
 
     refuse_place(out)
@@ -350,32 +347,7 @@ def patch(
     parsed = expand_edits(edits, language_model, means)
     count = sum(len(language_model.places_of(edit.address)) for edit in parsed)
     folder = write_patch(
-        language_model, _value_changes(language_model, parsed), [str(e) for e in parsed], out
+        language_model, value_changes(language_model, parsed), [str(e) for e in parsed], out
     )
     memories = "1 memory" if count == 1 else f"{count:,} memories"
     say(f"-> {folder}: {memories}; load it with ffmem.load(..., patch={str(out)!r})")
-
-
-def _value_changes(model: LanguageModel, edits: Sequence[Edit]) -> dict[int, ValueChange]:
-    """Edits as changes of values, by layer; memories by their places in the layer's arrays."""
-    from ffmem.memories.edits import check_edit
-    from ffmem.models.patches import ValueChange
-
-    found: dict[int, ValueChange] = {}
-    for edit in edits:
-        check_edit(model, edit)
-        if edit.address.sign:
-            raise EditError(
-                f"{edit.address} is one sign of a memory, which no change of weights can edit; "
-                f"write {str(edit.address)[:-1]}"
-            )
-        if edit.positions is not None:
-            raise EditError(f"weights are the same at every position; leave out the @ of {edit}")
-        change = found.setdefault(edit.address.layer, ValueChange({}, {}))
-        for index in model.places_of(edit.address):
-            if index in change.factors:
-                raise EditError(f"{edit.address} is edited twice; write each memory once")
-            change.factors[index] = edit.amount if edit.action == "scale" else 0.0
-            if edit.action == "set":
-                change.held[index] = edit.amount
-    return found

@@ -16,7 +16,13 @@ from ffmem.errors import EditError
 from ffmem.explorer.answers import Answer, picture_of
 from ffmem.explorer.context import TheStudy
 from ffmem.explorer.queries.start import prompt_examples
-from ffmem.explorer.query_parameters import LARGEST_NUMBER, PromptPosition, PromptText, PromptToken
+from ffmem.explorer.query_parameters import (
+    LARGEST_NUMBER,
+    InChat,
+    PromptPosition,
+    PromptText,
+    PromptToken,
+)
 from ffmem.explorer.templating import page
 from ffmem.memories.edits import EDIT_PATTERN, Edit
 from ffmem.memories.prompt_answer import PromptAnswer, PromptQuestion, prompt_answer
@@ -28,6 +34,13 @@ MOST_EDITS = 256
 LARGEST_LAYER = 1_000_000  # in a question; the model says which there are
 router = APIRouter()
 EditText = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": EDIT_PATTERN})]
+EditTexts = Annotated[
+    list[EditText] | None,
+    Query(
+        description="`L7.1034=0`, `L7.1034*2`, `L7.1034=0@2,5-7` at some tokens; repeatable.",
+        max_length=MOST_EDITS,
+    ),
+]
 
 
 @router.get("/prompt", include_in_schema=False)
@@ -51,19 +64,11 @@ async def prompt_data(  # noqa: PLR0913 - one parameter per thing to choose
     position: PromptPosition = None,
     token: PromptToken = None,
     word: Annotated[str, Query(max_length=64, description="The same as text.")] = "",
-    edit: Annotated[
-        list[EditText] | None,
-        Query(
-            description="`L7.1034=0`, `L7.1034*2`, `L7.1034=0@2,5-7` at some tokens; repeatable.",
-            max_length=MOST_EDITS,
-        ),
-    ] = None,
+    edit: EditTexts = None,
     write: Annotated[
         int, Query(ge=0, le=MOST_NEW_TOKENS, description="Tokens of a continuation.")
     ] = 0,
-    chat: Annotated[
-        bool, Query(description="Put the text into the model's chat template.")
-    ] = False,
+    chat: InChat = False,
 ) -> Answer:
     """Layer by layer what the model predicts, which memories make it, and what changes do."""
     asked = PromptQuestion(text, position, (word or None) if token is None else token, chat, write)
@@ -80,8 +85,8 @@ async def prompt_picture(  # noqa: PLR0913 - one parameter per thing to choose
     text: PromptText,
     layer: Annotated[int, Query(ge=1, le=LARGEST_LAYER)],
     position: PromptPosition = None,
-    edit: Annotated[list[EditText] | None, Query(max_length=MOST_EDITS)] = None,
-    chat: bool = False,
+    edit: EditTexts = None,
+    chat: InChat = False,
 ) -> Response:
     """One layer at this place as in the paper's first figure, keys named by the study."""
     from ffmem.analyses.lookup.charts import lookup_chart  # here: charts are slow to import

@@ -1,25 +1,18 @@
-"""The study at a glance: what was scanned, where to start, the claims, each layer in a line.
-
-Also the experts of its mixtures: their use, and the patterns of their memories.
-"""
+"""The study at a glance: what was scanned, where to start, the claims, each layer in a line."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from ffmem.analyses.experts.record import Experts
 from ffmem.analyses.verdicts import Verdict, tally
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.figures import FigureFile, figure_files
 from ffmem.explorer.queries.start import StartCard, start_cards
 
 BLOCKS = 96  # of a layer on the map, at most; each stands for as many neighbouring memories
-EXPERTS = "experts"
-EXPERT_KINDS = {"E": "routed experts", "S": "shared experts", "": "dense layers"}
 
 
 @dataclass(frozen=True)
@@ -111,64 +104,4 @@ def _layer_line(context: StudyContext, number: int) -> LayerLine:
         largest=float(np.median(context.store.array("largest")[rows])),
         blocks=tuple(padded.max(axis=1).tolist()),
         densest=tuple((np.arange(len(best)) * size + best).tolist()),
-    )
-
-
-@dataclass(frozen=True)
-class PatternsPerMemory:
-    """How many patterns the memories of one kind have, of those that were looked at."""
-
-    kind: str  # of part: one of EXPERT_KINDS
-    memories: int
-    with_pattern: int
-    patterns: int
-
-    @property
-    def mean(self) -> float:
-        """Patterns per memory."""
-        return self.patterns / max(self.memories, 1)
-
-
-@dataclass(frozen=True)
-class ExpertsView:
-    """What there is to say of the experts; no `result` before the analysis has run."""
-
-    result: Experts | None
-    patterns: tuple[PatternsPerMemory, ...]
-    figures: tuple[FigureFile, ...]
-
-
-def has_experts(context: StudyContext) -> bool:
-    """Whether the scanned layers have any."""
-    return bool(context.store.manifest.mixtures)
-
-
-def experts_view(context: StudyContext) -> ExpertsView:
-    """The analysis of experts, its figures, and patterns where they were looked for."""
-    study = context.study
-    return ExpertsView(
-        study.result(EXPERTS) if EXPERTS in study.names else None,
-        _patterns_per_memory(context) if "patterns" in study.names else (),
-        tuple(figure for figure in figure_files(context) if figure.analysis == EXPERTS),
-    )
-
-
-def _patterns_per_memory(context: StudyContext) -> tuple[PatternsPerMemory, ...]:
-    """Patterns by the kind of part that a memory belongs to."""
-    found = context.study.result("patterns")
-    each = Counter(str(record.key) for record in found.records)
-    drawn: dict[str, list[str]] = defaultdict(list)
-    for addresses in found.drawn.values():
-        for address in addresses:
-            _, _, inside = address.partition(".")
-            drawn[EXPERT_KINDS.get(inside[:1], EXPERT_KINDS[""])].append(address)
-    return tuple(
-        PatternsPerMemory(
-            kind,
-            len(drawn[kind]),
-            sum(each[address] > 0 for address in drawn[kind]),
-            sum(each[address] for address in drawn[kind]),
-        )
-        for kind in EXPERT_KINDS.values()
-        if kind in drawn
     )

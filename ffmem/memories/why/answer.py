@@ -232,5 +232,4 @@ def gaps(listed: Sequence[Effect], sample: Sequence[Effect], pairs: int) -> Miss
         above=above,
         bound=upper_bound(above, len(sample)) if pairs else 0.0,
         largest=max(sample, key=lambda one: abs(one.true), default=None),
-        correlation=agreement(sample),
     )

@@ -76,7 +76,6 @@ class Missed:
     above: int
     bound: float
     largest: Effect | None
-    correlation: float  # of predicted and true effects in the sample
 
 
 @dataclass(frozen=True)

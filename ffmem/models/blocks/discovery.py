@@ -9,34 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from ffmem.errors import ModelError
-from ffmem.models.blocks.forms import (
-    BlockPlace,
-    LayerFit,
-    activation_name,
-    block_form,
-    module_at,
-    own_numbers,
-    owner_of,
-    part_at,
-    score_error,
-)
+from ffmem.models.blocks.forms import activation_name, own_numbers, owner_of
 from ffmem.models.blocks.trace import Trace, relative_error, rounding, sum_error
 from ffmem.models.device_placement import tensor_of
 from ffmem.models.effective_weights import is_linear
-from ffmem.models.experts.mixture_reading import MixtureReading, SharedExpert
-from ffmem.models.experts.mixtures import Mixture
-from ffmem.models.experts.routing import coefficient_source, has_readable_experts
-from ffmem.models.experts.stand_ins import MixtureMap
+from ffmem.models.experts.routing import has_readable_experts
 from ffmem.models.families import Family
-from ffmem.models.feedforward import FeedForward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -46,7 +30,9 @@ DENSE = "use a dense model of the same family"
 
 
 @dataclass(frozen=True)
-class _Maps:
+class Maps:
+    """The paths of a layer's maps inside its block."""
+
     keys: str
     values: str
     gate: str | None
@@ -76,8 +62,8 @@ def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family
     children = [f"{blocks}.{index}" for index, _ in model.get_submodule(blocks).named_children()]
     unplaced = None
     for block in (child for child in children if child in run.outputs):
-        inside = _tensors_inside(run, block)
-        for maps in largest(_candidate_maps(model, run, block), inside):
+        inside = tensors_inside(run, block)
+        for maps in largest(candidate_maps(model, run, block), inside):
             found = surroundings(model, run, block, maps)
             if found is not None:
                 return replace(found, blocks=blocks)
@@ -122,7 +108,7 @@ def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int
     return found
 
 
-def _block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> list[_Maps]:
+def _block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> list[Maps]:
     """The maps of a block: its experts with what adds them up, else those of a dense layer."""
     module = model.get_submodule(block)
     experts = [
@@ -132,15 +118,15 @@ def _block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> li
     ]
     if not experts:
         _refuse_experts(module, name)
-        return _largest_first(_candidate_maps(model, run, block), _tensors_inside(run, block))
+        return _largest_first(candidate_maps(model, run, block), tensors_inside(run, block))
     mixture = experts[0].rpartition(".")[0]
     if len(experts) > 1 or not mixture:
         raise ModelError(
             f"{name}: {block} adds more than the sum of one mixture of experts, which follows no "
             f"known form; {DENSE}"
         )
-    plain = _Maps(mixture, mixture, None, experts[0], _norm_inside(run, block, mixture, experts[0]))
-    dense = _largest_first(_candidate_maps(model, run, block), _tensors_inside(run, block))
+    plain = Maps(mixture, mixture, None, experts[0], _norm_inside(run, block, mixture, experts[0]))
+    dense = _largest_first(candidate_maps(model, run, block), tensors_inside(run, block))
     outside = [one.values for one in dense if not one.values.startswith(f"{mixture}.")]
     return [plain, *(replace(plain, beside=values) for values in outside)]
 
@@ -148,140 +134,11 @@ def _block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> li
 def _norm_inside(run: Trace, block: str, mixture: str, experts: str) -> str | None:
     """The module inside a mixture that its whole sum passes on the way out, if there is one."""
     y = run.outputs[f"{block}.{mixture}"]
-    for path, (seen, out) in _tensors_inside(run, f"{block}.{mixture}").items():
+    for path, (seen, out) in tensors_inside(run, f"{block}.{mixture}").items():
         whole = out.numel() == seen.numel() == y.numel() and out.reshape(y.shape).equal(y)
         if whole and not f"{mixture}.{path}.".startswith(f"{experts}."):
             return f"{mixture}.{path}"
     return None
-
-
-def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: Trace) -> LayerFit:
-    """One block's mixture of experts with its form; its memories are measured when it is read."""
-    name = f"{family.blocks}.{place.block_index}"
-    form, form_error = block_form(name, family, run, place)
-    assert family.experts is not None
-    source = coefficient_source(model, place.block.get_submodule(family.experts))
-    if getattr(source.experts, "has_post_expert_norm", False):
-        raise ModelError(f"{name}.{family.experts} norms each expert's sum; {DENSE}")
-    inner = family.after if (family.after or "").startswith(f"{family.values}.") else None
-    y = run.inputs[f"{name}.{inner}"] if inner else run.outputs[f"{name}.{family.values}"]
-    routed = source.total(run.outputs[f"{name}.{family.experts}"], y.numel() // y.shape[-1])
-    shared, factor = shared_experts(model, run, f"{name}.{family.values}", routed, y)
-    for maps in _candidate_maps(model, run, name) if family.beside else ():
-        if maps.values == family.beside:
-            shared.append(shared_expert(model, run, name, maps, None))
-    order = [path.removeprefix(f"{name}.") for path in run.outputs]  # as they finished
-    paths = sorted(filter(None, (family.values, family.beside)), key=order.index)
-    modules = [place.block.get_submodule(path) for path in paths]
-    mixture = Mixture(modules, source, shared, factor, module_at(place.block, inner))
-    layer = FeedForward(
-        number=place.number,
-        block_index=place.block_index,
-        block=place.block,
-        key_map=MixtureMap(mixture, "keys"),
-        value_map=MixtureMap(mixture, "values"),
-        gate_map=MixtureMap(mixture, "gate") if mixture.gated else None,
-        norm=module_at(place.block, family.norm),
-        attention=module_at(place.block, family.attention),
-        after=module_at(place.block, family.after),
-        scale=place.scale,
-        form=form,
-        activation="",
-        output_scale=place.output_scale,
-        mixture=mixture,
-        residual=family.residual,
-        entry=family.entry,
-    )
-    return LayerFit(layer, form_error, float("inf"), float("inf"))
-
-
-def shared_experts(
-    model: PreTrainedModel, run: Trace, mixture: str, routed: Tensor, y: Tensor
-) -> tuple[list[SharedExpert], float]:
-    """The shared experts that y adds to the routed ones, and the number that multiplies these."""
-    module = model.get_submodule(mixture)
-    if routed.numel() != y.numel():
-        raise ModelError(f"the experts of {mixture} give vectors of another size; {DENSE}")
-    routed, inside = routed.reshape(y.shape), _tensors_inside(run, mixture)
-    candidates = {maps.values: maps for maps in _candidate_maps(model, run, mixture)}
-    maps = [one for path, one in candidates.items() if inside[path][1].numel() == y.numel()]
-    sums = [run.outputs[f"{mixture}.{one.values}"].reshape(y.shape) for one in maps]
-    places = y.numel() // y.shape[-1]
-    weighers = [path for path, (_, out) in inside.items() if out.numel() == places]
-    for factor in scales(model, module).values():
-        for weigher in (None, *weighers):
-            s = 1.0 if weigher is None else inside[weigher][1].sigmoid().reshape(*y.shape[:-1], 1)
-            total = sum((s * one for one in sums), factor * routed)
-            if relative_error(total, y) < rounding(y.dtype):
-                by = None if weigher is None else module.get_submodule(weigher)
-                return [shared_expert(model, run, mixture, one, by) for one in maps], factor
-    raise ModelError(
-        f"what {mixture} adds is not the sum of its experts and its shared experts; {DENSE}"
-    )
-
-
-def shared_expert(
-    model: nn.Module, run: Trace, name: str, maps: _Maps, weigher: nn.Module | None
-) -> SharedExpert:
-    """A shared expert by the paths of its maps, which begin at the module of this name."""
-    part = partial(part_at, model.get_submodule(name), run=run, name=name)
-    gate = None if maps.gate is None else part(maps.gate)
-    return SharedExpert(part(maps.keys), part(maps.values), gate, weigher)
-
-
-def read_mixtures(
-    model: PreTrainedModel, tokens: Tensor, run: Trace, seen: list[LayerFit]
-) -> list[LayerFit]:
-    """The same layers, with what a run that reads the experts shows of every mixture's memories.
-
-    `run` went through the model's own loop over experts, so it is what the reading must equal.
-    Every layer goes on from there: in 16 bits a last digit of one layer can send a place to another
-    expert in the next.
-    """
-    names = {module: name for name, module in model.named_modules()}
-    readings: dict[Mixture, tuple[float, tuple[str, float]]] = {}
-
-    def note(reading: MixtureReading) -> Tensor:
-        y = reading.mixture.sum_on(run, names).flatten(0, -2)
-        errors = relative_error(reading.sum_by_expert(), y), relative_error(reading.y, y)
-        lines, places = len(reading.routed.places), len(reading.x)
-        reading.mixture.per_place = max(1, -(-lines // places))
-        activation, error = _expert_activation(reading, run)
-        shared = (score_error(one, names[one.module], run) for one in reading.mixture.shared_maps)
-        readings[reading.mixture] = max(errors), (activation, max(error, *shared, 0.0))
-        return y.to(reading.y)
-
-    mixtures = [fit.layer.mixture for fit in seen if fit.layer.mixture is not None]
-    if mixtures:
-        with ExitStack() as listening:
-            for mixture in mixtures:
-                listening.callback(mixture.listen(note))
-            model(input_ids=tokens, use_cache=False)
-    found = []
-    for fit in seen:
-        if fit.layer.mixture is not None:
-            error, (activation, activation_error) = readings[fit.layer.mixture]
-            layer = replace(fit.layer, activation=activation)
-            fit = LayerFit(layer, fit.form_error, activation_error, error)
-        found.append(fit)
-    return found
-
-
-def _expert_activation(reading: MixtureReading, run: Trace) -> tuple[str, float]:
-    """The activation of the experts, or `own gate` for a gate that is not activation x keys."""
-    mixture, routed = reading.mixture, reading.routed
-    weights = routed.weights[:, None].to(routed.scores.dtype)
-    c, a = routed.coefficients, mixture.half(routed.scores, "gate")
-    beside = (
-        weights * mixture.half(routed.scores, "keys")
-        if mixture.experts.has_gate
-        else weights.expand_as(a)
-    )
-    name, error = activation_name(c, a, beside, run, "")
-    if error < rounding(c.dtype) or not mixture.experts.has_gate:
-        return name, error
-    own = mixture.experts._apply_gate(routed.scores)
-    return "own gate", relative_error(own * weights, c)
 
 
 def _block_list(model: nn.Module, run: Trace) -> str | None:
@@ -320,7 +177,7 @@ def _output_scales(block: nn.Module) -> dict[str | None, float]:
     return {None: 1.0, **{name: float(tensor_of(block, name)) for name in stored}}  # type: ignore[arg-type]
 
 
-def _tensors_inside(run: Trace, block: str) -> dict[str, tuple[Tensor, Tensor]]:
+def tensors_inside(run: Trace, block: str) -> dict[str, tuple[Tensor, Tensor]]:
     """(input, output) of every module inside a block, by its path from the block."""
     return {
         name.removeprefix(block + "."): (run.inputs[name], run.outputs[name])
@@ -329,9 +186,9 @@ def _tensors_inside(run: Trace, block: str) -> dict[str, tuple[Tensor, Tensor]]:
     }
 
 
-def _candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[_Maps]:
+def candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[Maps]:
     """Maps of a block that fit together as keys, values and gate."""
-    inside = _tensors_inside(run, block)
+    inside = tensors_inside(run, block)
     linear = {path: inside[path] for path in _linear_paths(model.get_submodule(block), inside)}
     for values, (m, _) in linear.items():
         for keys, gate in _maps_before(linear, values, m):
@@ -339,7 +196,7 @@ def _candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[_Maps]
             beside = None if gate is None else part(linear[keys.partition("[")[0]][1], keys)
             numbers = list(own_numbers(owner_of(model.get_submodule(block), values)).values())
             if activation_name(m, a, beside, run, block, numbers)[1] < rounding(m.dtype):
-                yield _Maps(keys, values, gate)
+                yield Maps(keys, values, gate)
 
 
 def _linear_paths(block: nn.Module, paths: Iterable[str]) -> list[str]:
@@ -352,9 +209,7 @@ def _linear_paths(block: nn.Module, paths: Iterable[str]) -> list[str]:
     ]
 
 
-def largest(
-    candidates: Iterable[_Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
-) -> list[_Maps]:
+def largest(candidates: Iterable[Maps], inside: Mapping[str, tuple[Tensor, Tensor]]) -> list[Maps]:
     """Those with the most memories: an adapter beside the feed-forward layer looks like one too."""
     ordered = _largest_first(candidates, inside)
     memories = [inside[maps.values][0].shape[-1] for maps in ordered]
@@ -362,8 +217,8 @@ def largest(
 
 
 def _largest_first(
-    candidates: Iterable[_Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
-) -> list[_Maps]:
+    candidates: Iterable[Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
+) -> list[Maps]:
     """The candidates by their number of memories, the order of equals kept."""
     return sorted(dict.fromkeys(candidates), key=lambda maps: -inside[maps.values][0].shape[-1])
 
@@ -390,9 +245,9 @@ def part(output: Tensor, path: str) -> Tensor:
     return first if path.endswith("[:half]") else second
 
 
-def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) -> Family | None:
+def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: Maps) -> Family | None:
     """The row under which r + y = o holds in this block, if there is one; its blocks left open."""
-    inside, module = _tensors_inside(run, block), model.get_submodule(block)
+    inside, module = tensors_inside(run, block), model.get_submodule(block)
     x, y = inside[maps.keys.partition("[")[0]][0], inside[maps.values][1]
     if maps.beside is not None:
         y = y.reshape(x.shape) + inside[maps.beside][1].reshape(x.shape)
@@ -429,7 +284,7 @@ def _block_ends(
     ends = {name: run.outputs[block] / whole for name, whole in _output_scales(module).items()}
     for output, end in ends.items():
         yield output, None, end
-    readers = _tensors_inside(run, block).items()
+    readers = tensors_inside(run, block).items()
     for output, end in ends.items():
         for path, (seen, _) in readers:
             if seen.numel() == end.numel():
