@@ -91,6 +91,7 @@ def _select(  # noqa: PLR0913
             for token in range(group, len(line), len(extremes)):
                 if sign * line[token] >= least:
                     _enter(sign * line[token], seen + token, best, tokens)
+                    least = max(least, best[len(best) - 1])
 
 
 @compile_loop

@@ -396,8 +396,9 @@ def import_transformers() -> None:
     collects = gc.isenabled()
     gc.disable()
     try:
+        import transformers.modeling_utils  # noqa: F401 - what every load needs
         from huggingface_hub.utils import logging as hub_logging
-        from transformers.modeling_utils import logging
+        from transformers.utils import logging
     finally:
         if collects:
             gc.enable()
