@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -238,4 +239,8 @@ def while_loading(name: str) -> Iterator[None]:
     from rich.text import Text
 
     with Console(stderr=True).status(Text(f"loading {shorten(name)} ...")):
+        from ffmem.models.loading import import_transformers
+
+        import_transformers()
+        gc.freeze()  # nothing that was imported is garbage
         yield

@@ -14,6 +14,7 @@ from torch import Tensor
 from ffmem.loops.compilation import compile_loop, compile_sum
 
 GROUPS = 128  # of a block's tokens, whose extremes are looked at first
+HALVINGS = 8  # after which hardly more groups are looked at than are needed
 PLUS, MINUS, NONE = np.float32(1), np.float32(-1), np.float32(0)
 LOG2_E, HALF, LEAST = np.float32(1.4426950408889634), np.float32(0.5), np.float32(-126)
 ONE, EXPONENT, BIAS = np.float32(1), np.int32(23), np.int32(127)
@@ -81,22 +82,36 @@ def _select(  # noqa: PLR0913
 ) -> None:
     """Enter what belongs among the best of sign * scores.
 
-    As many groups as there are places have a score that is at least the last of the groups'
-    maxima, so no lower one can belong there.
+    What is below the best that are known does not, nor, of the first tokens, what is below the
+    extremes of as many groups as there are places.
     """
-    last = len(best) - 1
-    if seen == 0:
-        for group in range(len(extremes)):
-            _enter(sign * extremes[group], group, best, tokens)
-        least = best[last]
-        best[:] = -np.inf
-    else:
-        least = best[last]
+    least = _bound(extremes, sign, len(best)) if seen == 0 else best[len(best) - 1]
     for group in range(len(extremes)):
         if sign * extremes[group] >= least:
             for token in range(group, len(line), len(extremes)):
                 if sign * line[token] >= least:
                     _enter(sign * line[token], seen + token, best, tokens)
+                    least = max(least, best[len(best) - 1])
+
+
+@compile_loop
+def _bound(extremes: Any, sign: Any, count: Any) -> Any:
+    """A number that at least so many of sign * extremes reach, and few more."""
+    if len(extremes) < count:
+        return -np.float32(np.inf)
+    low = high = sign * extremes[0]
+    for group in range(len(extremes)):
+        low, high = min(low, sign * extremes[group]), max(high, sign * extremes[group])
+    for _ in range(HALVINGS):
+        middle = HALF * low + HALF * high
+        reached = 0
+        for group in range(len(extremes)):
+            reached += sign * extremes[group] >= middle
+        if reached >= count:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @compile_loop
@@ -107,8 +122,8 @@ def _enter(score: Any, token: Any, best: Any, tokens: Any) -> None:
         score > best[place - 1] or (score == best[place - 1] and token < tokens[place - 1])
     ):
         place -= 1
-    for other in range(len(best) - 1, place, -1):
-        best[other], tokens[other] = best[other - 1], tokens[other - 1]
+        if place + 1 < len(best):
+            best[place + 1], tokens[place + 1] = best[place], tokens[place]
     if place < len(best):
         best[place], tokens[place] = score, token
 

@@ -45,7 +45,7 @@ class PromptQuestion:
     token: int | str | None = None  # its number or its text; None is the likeliest
     chat: bool = False  # the text is what a user says, in the model's chat template
     write: int = 0  # tokens of a continuation
-    strongest: int = STRONGEST  # memories of each layer
+    strongest: int | None = STRONGEST  # memories of each layer; None leaves the layers out
     terms: int = LOGIT_TERMS  # memories of the logit
 
 
@@ -164,7 +164,7 @@ def prompt_answer(
         controls = edit_controls(model, tokens[:, : lead + wanted], lead, edits)
     if controls:
         with edited(model, [one.edit for one in controls]):
-            control = explain_prompt(model, question.text, plain.position, 0)
+            control = explain_prompt(model, question.text, plain.position, None)
     return PromptAnswer(
         model=model.name,
         most_tokens=most_tokens(model),

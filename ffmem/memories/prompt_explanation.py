@@ -71,13 +71,14 @@ def _step_row(step: Step) -> list[str]:
 
 
 def explain_prompt(
-    model: LanguageModel, text: str, position: int | None = None, strongest: int = 3
+    model: LanguageModel, text: str, position: int | None = None, strongest: int | None = 3
 ) -> PromptExplanation:
     """Explain the next token after the first `position` tokens of `text`, layer by layer.
 
     None means after all of them; positions count from 1, negative ones from the end. Each step has
     the top tokens of residual, feed-forward layer and output (a logit lens) and the `strongest`
-    memories. Under `edited` this shows the edit.
+    memories; None leaves the steps out, which take longer than the model does. Under `edited` this
+    shows the edit.
     """
     check_model(model)
     tokens, lead, wanted = prompt_place(model, text, position)
@@ -94,7 +95,7 @@ def explain_prompt(
         prefix=""
         if model.tokenizer is None
         else model.tokenizer.decode(tokens[0, lead : column + 1]),
-        steps=steps_at(model, list(records), strongest),
+        steps=() if strongest is None else steps_at(model, list(records), strongest),
         distribution=final.softmax(dim=-1).cpu(),
         records=records,
     )

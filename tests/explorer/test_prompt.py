@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ffmem.analyses.lookup.measure import layer_lookup
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
 from ffmem.explorer.queries.start import agreeing_triggers, prompt_examples
-from ffmem.memories.edits import Edit, edited
+from ffmem.memories.edits import Edit, edited, parse_edits
 from ffmem.memories.prompt_answer import PromptQuestion, prompt_answer
 from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.why.answer import why
@@ -196,6 +197,18 @@ def test_a_converted_model_writes_words_behind_words(tmp_path: Path) -> None:
     assert found.plain.continuation.startswith(" ")
     assert found.plain.explanation is not None
     assert found.plain.explanation.quantity == "log-probability"
+
+
+def test_an_answer_without_layers_says_the_rest_alike() -> None:
+    model = load("tiny:opt")
+    asked, edits = PromptQuestion(TEXT, strongest=None), parse_edits(["L1.3=0"])
+    short, whole = (prompt_answer(model, one, edits) for one in (asked, PromptQuestion(TEXT)))
+    assert short.edited is not None
+    assert whole.edited is not None
+    assert (short.plain.steps, short.edited.steps) == ((), ())
+    assert len(whole.plain.steps) == len(model.layers)
+    runs = (replace(one, steps=()) for one in (whole.plain, whole.edited))
+    assert short == replace(whole, **dict(zip(("plain", "edited"), runs, strict=True)))
 
 
 def test_a_chat_template_is_put_around_the_text() -> None:

@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import shutil
@@ -44,6 +45,16 @@ def test_a_folder_loads_as_the_model_that_was_saved(folder: Path) -> None:
     torch.testing.assert_close(model.model(tokens).logits, saved(tokens).logits)
     assert model.tokenizer is not None
     assert model.dtype == torch.float32
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_python_collects_garbage_after_a_load_as_before(collects: bool) -> None:
+    (gc.enable if collects else gc.disable)()
+    try:
+        load("tiny:opt")
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()
 
 
 def test_a_pickled_checkpoint_loads_as_plain_tensors_only(folder: Path) -> None:

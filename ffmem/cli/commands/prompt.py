@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ffmem.analyses.lookup.measure import LayerLookup
     from ffmem.memories.prompt_answer import LogitTerms, PromptAnswer, PromptRun
+    from ffmem.store.scan_store import ScanStore
 
 NEXT_TOKENS = 5  # of each run
 CONTROLS = 4  # named beside the edits
@@ -111,8 +112,6 @@ def prompt(  # noqa: PLR0913 - one parameter per option
         ffmem prompt tiny:opt "the river runs to the sea" --layers
         ffmem prompt demo "It was later discovered" --layer 12 --picture fig.svg
     """
-    from ffmem.analyses.lookup.measure import layer_lookup
-    from ffmem.annotations.memory_notes import with_term_notes
     from ffmem.memories.edits import expand_edits
     from ffmem.memories.prompt_answer import PromptQuestion, prompt_answer
 
@@ -121,14 +120,17 @@ def prompt(  # noqa: PLR0913 - one parameter per option
             "--picture draws one layer; give both, as in --layer 12 --picture figure1.svg"
         )
     language_model, known = load_beside(model, options, scan)
-    asked = PromptQuestion(text, position, token, chat, write or 0, top or A_LAYER, top or MEMORIES)
+    a_layer = top or A_LAYER if by_layer or as_json else None
+    asked = PromptQuestion(text, position, token, chat, write or 0, a_layer, top or MEMORIES)
     means = None if known is None else known.mean_coefficients
     changes = expand_edits(edits, language_model, means)
     if picture is not None and layer is not None:
+        from ffmem.analyses.lookup.measure import layer_lookup  # here: slow to import
+
         draw(layer_lookup(language_model, asked, layer, known, changes), picture)
         return
     found = prompt_answer(language_model, asked, changes)
-    found = found if known is None else with_term_notes(found, known)
+    found = found if known is None else _with_notes(found, known)
     if as_json:
         print_json(found)
         return
@@ -142,6 +144,13 @@ def prompt(  # noqa: PLR0913 - one parameter per option
         _print_continuations(console, found)
     if by_layer:
         _print_layers(console, found, edits)
+
+
+def _with_notes(found: PromptAnswer, scan: ScanStore) -> PromptAnswer:
+    """The same answer with what a scan says of the memories."""
+    from ffmem.annotations.memory_notes import with_term_notes  # here: slow to import
+
+    return with_term_notes(found, scan)
 
 
 def draw(found: LayerLookup, picture: Path) -> None:
