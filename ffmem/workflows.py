@@ -241,7 +241,7 @@ def _analyse_and_report(
         [[name for name in some if (name in JUDGED) == judged] for some in (names, once_more)]
         for judged in (True, False)
     )
-    events = run_analyses(inputs, first, out, first_more, watch)
+    events = run_analyses(inputs, first, out, first_more, watch, soon=later_more)
     if controls is not None:
         events += _run_controls(inputs, names, StudyFolder(out), again, watch, controls)
     is_first = bool(later_more) or not all(is_current(out, name, inputs) for name in later)

@@ -50,24 +50,26 @@ class AnalysisEvent:
 AnalysisWatch = Callable[[AnalysisEvent], None]
 
 
-def run_analyses(
+def run_analyses(  # noqa: PLR0913 - what is run, what is replaced, and what is told
     subject: StudyInputs,
     names: Sequence[str],
     folder: Path,
     again: Collection[str] = (),
     watch: AnalysisWatch = lambda _event: None,
     arrays: bool = True,
+    soon: Collection[str] = (),
 ) -> list[AnalysisEvent]:
     """Make the results that `folder` lacks, and those of `again` whether they are there or not.
 
     The numbers of every memory and prefix are written with them, unless `arrays` is false.
 
-    Nothing runs where a result of other settings would be replaced that `again` does not name. An
+    Nothing runs where a result of other settings would be replaced that neither `again` names nor
+    `soon`, which another call makes again. An
     analysis that fails is reported and the next one runs; Ctrl-C stops all, and what was made
     stays. Returns how each analysis ended.
     """
     ended: list[AnalysisEvent] = []
-    chosen = refuse_to_replace(subject, names, folder, again)
+    chosen = refuse_to_replace(subject, names, folder, again, soon)
     written = set() if arrays else {file for row in ANALYSES.values() for file in row.arrays}
     for name in chosen:
         if name not in again and is_current(folder, name, subject):
@@ -83,11 +85,15 @@ def run_analyses(
 
 
 def refuse_to_replace(
-    subject: StudyInputs, names: Sequence[str], folder: Path, again: Collection[str]
+    subject: StudyInputs,
+    names: Sequence[str],
+    folder: Path,
+    again: Collection[str],
+    soon: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """The analyses to run; refuses those that would replace a result that `again` does not name."""
+    """The analyses to run; refuses those that would replace a result that nobody wants again."""
     chosen = names_for(subject, [*names, *(name for name in again if name not in names)])
-    refuse_other_settings(folder, keys_at_stake(subject, chosen, again))
+    refuse_other_settings(folder, keys_at_stake(subject, chosen, {*again, *soon}))
     return chosen
 
 

@@ -119,14 +119,16 @@ def test_a_study_of_other_sizes_is_refused_until_asked_to_replace_the_results(
 ) -> None:
     lines_of = SentenceSettings(splitter="line", max_tokens=60)
     scanning = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
-    plan = StudyPlan(scanning, Sizes(sample=9), only=("refinement",))
+    plan = StudyPlan(scanning, Sizes(sample=9), only=("refinement", "suppression"))
     out, other = tmp_path / "out", replace(plan, sizes=Sizes(sample=8))
     run_study_plan(relu, plan, out)
     first = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with pytest.raises(StoreError, match=r"refinement \(sample 9\).* --again refinement to"):
+    with pytest.raises(StoreError, match=r"refinement \(sample 9\).* --again .*refinement.* to"):
         run_study_plan(relu, other, out)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == first
-    found, _ = run_study_plan(relu, other, out, ["refinement"])
+    found, events = run_study_plan(relu, other, out, ["refinement", "suppression"])
+    made = [event.analysis for event in events if event.state == "made"]
+    assert {"refinement", "suppression"} <= set(made)  # the second after the first report
     beside = [one for seeds in found.controls.values() for one in seeds]
     assert found.result("refinement").prefixes == 8
     assert [one["refinement"].prefixes for one in beside] == [8] * 6
