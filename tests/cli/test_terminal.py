@@ -115,7 +115,7 @@ def test_the_tally_comes_first_then_a_line_for_each_claim_that_is_decided(
     print_verdicts(terminal(), [*verdicts[:-1], need, missing])
     lines = capsys.readouterr().out.splitlines()
     assert "? open: 12 more keys a layer, 7 s" in lines
-    assert "  more: `ffmem study DIR --decide`" in lines
+    assert "  to measure more: ffmem study DIR --decide" in lines
     assert not any("missing" in line or "--only" in line for line in lines)
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("1 of 6 claims of the paper holds, 1 also without training")

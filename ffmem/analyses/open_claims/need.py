@@ -12,11 +12,18 @@ if TYPE_CHECKING:
     from ffmem.analyses.verdicts import Verdict
 
 WAYS = {  # how a claim gets what it needs, by kind of need
-    "more": "`ffmem study DIR --decide`",
+    "more": "ffmem study DIR --decide",
     "text": "a longer --valid, and a new folder",
     "controls": "the same command without --no-controls",
-    "people": "sheets by `ffmem annotate`",
+    "people": "sheets by ffmem annotate",
     "analysis": "the same command with --only",
+}
+AIMS = {
+    "more": "measure more",
+    "text": "read more text",
+    "controls": "have controls",
+    "people": "ask people",
+    "analysis": "have the analysis",
 }
 
 
@@ -52,4 +59,4 @@ class Need:
 def ways_to_decide(verdicts: Sequence[Verdict]) -> list[str]:
     """How the undecided claims get what they need, a line for each kind of need."""
     kinds = {one.need.kind for one in verdicts if one.need is not None}
-    return [f"{kind}: {way}" for kind, way in WAYS.items() if kind in kinds]
+    return [f"to {AIMS[kind]}: {way}" for kind, way in WAYS.items() if kind in kinds]
