@@ -99,7 +99,7 @@ def test_gates_are_not_called_coefficients() -> None:
         ActivityEffects(nothing, nothing), nothing, CaseEffects(nothing, nothing)
     )
     for gated in (False, True):
-        result = Composition((row,), (), (), 3, 0, gated, effects)
+        result = Composition((row,), (), (), 3, 3, 0, gated, effects)
         words[gated] = " ".join(active_chart(result).to_dict()["title"]["subtitle"])
     assert "coefficient above zero" in words[False]
     assert "gate is on" in words[True]
