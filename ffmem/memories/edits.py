@@ -39,9 +39,9 @@ class Edit:
     """A change of one memory's coefficient, after the activation function (an intervention).
 
     `positions` count the tokens that were read: 1 is the first token of a text, 0 the BOS where
-    there is one. They hold inside `generate()` too; None means every position. An address with a
-    sign changes that cell only: `L7.3+` the positive part of the coefficient, `L7.3-` the size of
-    the negative one.
+    there is one; a text that is generated has no last one, so none is negative. None means every
+    position. An address with a sign changes that cell only: `L7.3+` the positive part of the
+    coefficient, `L7.3-` the size of the negative one.
     In a mixture of experts a memory can also be held at a number where its expert is not chosen;
     `L7.E3=0` silences all memories of an expert without changing the router's choice.
     `is_mean` says that the amount is the memory's mean coefficient: a control is held at its own.
@@ -144,8 +144,10 @@ def _number(amount: str, text: str) -> float:
 def check_edit(model: LanguageModel, edit: Edit) -> None:
     """Refuse an address or position outside the model, and numbers that it cannot hold."""
     model.places_of(edit.address)
-    if edit.positions is not None and 0 in edit.positions and model.bos is None:
-        raise EditError(f"in {edit}, {model.name} reads no BOS: its positions count from 1")
+    first = 1 if model.bos is None else 0
+    if edit.positions is not None and min(edit.positions, default=first) < first:
+        why = "a text that is generated has no last one" if first == 0 else "it reads no BOS"
+        raise EditError(f"in {edit}, positions of {model.name} count from {first}: {why}")
     if not torch.tensor(edit.amount, dtype=torch.float64).to(model.dtype).isfinite():
         kind = str(model.dtype).removeprefix("torch.")
         raise EditError(
