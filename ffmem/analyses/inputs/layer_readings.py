@@ -234,7 +234,7 @@ def read_places(model: LanguageModel, batch: PlaceBatch) -> tuple[LayerRecord, .
         return tensor.reshape(*batch.tokens.shape, -1)[*at]
 
     tokens = batch.tokens.to(model.device)
-    model.check_tokens(tokens, model.head.read)
+    model.check_tokens(tokens)
     with record_forward(model.layers, "hramyo", keep) as readings:
         model.run_blocks(tokens)
     return readings
