@@ -141,7 +141,7 @@ def _number(amount: str, text: str) -> float:
     return number
 
 
-def check_edit(model: LanguageModel, edit: Edit) -> None:
+def _check_edit(model: LanguageModel, edit: Edit) -> None:
     """Refuse an address or position outside the model, and numbers that it cannot hold."""
     model.places_of(edit.address)
     first = 1 if model.bos is None else 0
@@ -180,7 +180,7 @@ def edited(
     check_model(model)
     parsed = parse_edits(edits)
     for edit in parsed:
-        check_edit(model, edit)
+        _check_edit(model, edit)
     seen = _ColumnTracker(lead=0 if model.bos is None else 1)
     ordered = sorted(parsed, key=lambda edit: edit.address.layer)  # stable: order is kept
     with ExitStack() as hooks:
@@ -272,7 +272,7 @@ def value_changes(model: LanguageModel, edits: Sequence[Edit]) -> dict[int, Valu
     """Edits as changes of values, by layer; memories by their places in the layer's arrays."""
     found: dict[int, ValueChange] = {}
     for edit in edits:
-        check_edit(model, edit)
+        _check_edit(model, edit)
         if edit.address.sign:
             raise EditError(
                 f"{edit.address} is one sign of a memory, which no change of weights can edit; "
