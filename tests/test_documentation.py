@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from ffmem import demo
-from ffmem.analyses.catalogue import CLAIMS
 from ffmem.cli.main import ffmem
 from ffmem.corpus.sources import Source, documents
 from tools import cli_page, notebook, python_page, results_page
@@ -186,11 +185,6 @@ def tallies(name: str) -> list[int]:
     return results_page.tally({claim: told.now for claim, told in RESULTS.told[name].items()})
 
 
-def measured_claims() -> int:
-    """How many claims the 21 studies have: one that came later counts nowhere."""
-    return sum(bool(RESULTS.words_elsewhere(claim.name)) for claim in CLAIMS)
-
-
 def test_the_readme_says_what_the_studies_say() -> None:
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     demo, wiki, smollm2 = map(tallies, ("demo", "wiki", "smollm2"))
@@ -205,7 +199,7 @@ def test_the_readme_says_what_the_studies_say() -> None:
     share = 100 * numbers_in("paper", "upper-values-agree")[0]
     assert f"predict the next token in {share:.1f} % of the keys (3.5 % in the paper)" in text
     same, studies = len(RESULTS.stable()), len(RESULTS.others)
-    assert f"{same} of {measured_claims()} verdicts are the same in {studies} studies" in text
+    assert f"{same} of {len(RESULTS.claims)} verdicts are the same in {studies} studies" in text
 
 
 def test_the_page_of_results_says_how_stable_its_verdicts_are() -> None:
@@ -214,7 +208,7 @@ def test_the_page_of_results_says_how_stable_its_verdicts_are() -> None:
     stable, studies = RESULTS.stable(), len(RESULTS.others)
     words = Counter(RESULTS.words_elsewhere(claim)[0].now for claim in stable)
     older = sum(claim in STRONGEST for claim in stable)
-    assert f"{len(stable)} of {measured_claims()} verdicts are the same in all {studies}" in text
+    assert f"{len(stable)} of {len(RESULTS.claims)} verdicts are the same in all {studies}" in text
     assert older == 4
     assert "(four of them ¹)" in text
     assert (
