@@ -25,7 +25,7 @@ from ffmem.memories.projection import Lens, logits
 from ffmem.memories.prompt_answer import PromptQuestion, prompt_answer
 from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.recording import record
-from ffmem.memories.value_vectors import value_ends, value_tokens, value_vectors
+from ffmem.memories.value_vectors import rank_in_parts, value_tokens, value_vectors
 from ffmem.models.device_placement import own_parameters
 from ffmem.models.fingerprint import weights_digest
 from ffmem.models.language_model import LanguageModel
@@ -155,7 +155,7 @@ def assert_same_projections(expected: LanguageModel, found: LanguageModel) -> No
         same(logits(expected, states, "direction", frozen, sizes), moved)
     same(nearness(expected, targets, targets + 1), nearness(found, targets, targets + 1), atol=0.02)
     for layer in (1, 3):
-        one_end, other_end = (value_ends(m, m.layer(layer), 3) for m in (expected, found))
+        one_end, other_end = (next(rank_in_parts(m, m.layer(layer), 3)) for m in (expected, found))
         same(one_end.promoted_logits, other_end.promoted_logits)
         same(one_end.suppressed_probability, other_end.suppressed_probability)
         address = Address(layer, 4)

@@ -17,7 +17,7 @@ from ffmem.memories.projection import (
     top_tokens,
 )
 from ffmem.memories.recording import record
-from ffmem.memories.value_vectors import value_ends, value_tokens, value_vectors
+from ffmem.memories.value_vectors import rank_in_parts, value_tokens, value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -258,7 +258,7 @@ def test_sums_of_exponentials_are_those_of_either_sign(size: float) -> None:
 
 def test_the_ends_of_a_ranking_are_those_of_a_whole_sort(toy: LanguageModel) -> None:
     layer = toy.layers[1]
-    ends = value_ends(toy, layer, 4)
+    ends = next(rank_in_parts(toy, layer, 4))
     scores = projection.logits(toy, value_vectors(layer), "direction")
     for sign, found, tokens, sure in (
         (1, ends.promoted_logits, ends.promoted, ends.probability),
