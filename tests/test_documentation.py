@@ -149,7 +149,7 @@ def test_the_quick_start_runs_and_so_does_the_store_page(
     page = ROOT / "docs" / "concepts" / "store.md"
     for code in BLOCK.findall(page.read_text(encoding="utf-8")):
         exec(compile(code, str(page), "exec"), {})
-    assert "->" in capsys.readouterr().out
+    assert "top_tokens" in capsys.readouterr().out
 
 
 def test_the_page_of_commands_is_what_the_program_says() -> None:
