@@ -18,7 +18,7 @@ from ffmem.analyses.values.record import ValueRow, Values
 from ffmem.analyses.verdicts import Verdict
 from ffmem.store.memory_page import MemoryPage
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.slots import TRIGGERS_SHOWN
+from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
 from ffmem.text import Snippet
 
 BANDS = 6  # parts of the depth that each give a row of Table 1
@@ -102,8 +102,8 @@ def _key_row(
 ) -> KeyRow:
     first = patterns[0]
     triggers = store.triggers(key)
-    times = Counter(one.prefix for one in triggers[:TRIGGERS_SHOWN])
-    shown = {triggers[rank - 1].prefix: triggers[rank - 1] for rank in sorted(first.ranks)}
+    times = Counter(_prefix(one) for one in triggers[:TRIGGERS_SHOWN])
+    shown = {_prefix(triggers[rank - 1]): triggers[rank - 1] for rank in sorted(first.ranks)}
     return KeyRow(
         key=key,
         kinds=" + ".join(sorted({pattern.kind for pattern in patterns}, reverse=True)),
@@ -115,6 +115,10 @@ def _key_row(
             for text, one in list(shown.items())[:TRIGGERS_PER_KEY]
         ),
     )
+
+
+def _prefix(trigger: Trigger) -> str:
+    return trigger.before + trigger.last
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ def annotated_key(study: PatternResults, store: ScanStore) -> AnnotatedKey | Non
     ranks: dict[str, list[int]] = {}
     triggers = store.triggers(best)[:TRIGGERS_SHOWN]
     for rank, one in enumerate(triggers, 1):
-        ranks.setdefault(one.prefix, []).append(rank)
+        ranks.setdefault(_prefix(one), []).append(rank)
     return AnnotatedKey(
         best,
         patterns,
