@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All that needs a GPU, in one command: the tests marked `gpu`, then the speed goals of
-# docs/reference/numbers.md. Needs torch, transformers, triton and pytest; nothing is installed.
+# All that needs a GPU, in one command: the tests marked `gpu`, then what
+# docs/reference/numbers.md has of it. Needs torch, transformers, triton and pytest; nothing is installed.
 #
 #   bash benchmarks/gpu.sh TEXT TOKENIZER_FOLDER [tests] [paper] [experts] [large]
 #

@@ -11,7 +11,6 @@ import torch
 
 import ffmem
 from ffmem.errors import CorpusError
-from ffmem.memories.projection import token_probabilities, token_ranks
 from ffmem.models.language_model import LanguageModel
 
 WRONG: list[Any] = [
@@ -79,14 +78,11 @@ def test_other_arguments_of_a_wrong_type_are_refused(relu: LanguageModel, tmp_pa
 
 def test_what_a_lens_cannot_read_is_refused(relu: LanguageModel) -> None:
     """Also a misspelt kind of vector, which would be read as a piece."""
-    vectors, tokens = torch.ones(1, 32), torch.tensor([1])
+    vectors = torch.ones(1, 32)
     narrow = torch.ones(2, 31)
     refuses(lambda wrong: ffmem.logits(relu, wrong, "direction"), [*WRONG, None, narrow])
     refuses(lambda wrong: ffmem.top_tokens(relu, wrong, "direction"), [*WRONG, narrow, vectors[:0]])
     refuses(lambda wrong: ffmem.top_tokens(relu, vectors, wrong), [*WRONG, None, "staet"])
-    for read in (token_ranks, token_probabilities):
-        refuses(lambda wrong, read=read: read(relu, wrong, tokens, "direction"), [*WRONG, narrow])
-        refuses(lambda wrong, read=read: read(relu, vectors, wrong, "direction"), [*WRONG, None])
     refuses(lambda wrong: ffmem.contributions(relu, wrong, 5), [*WRONG, None, "", (), [], {}])
     readings = ffmem.explain_prompt(relu, TEXT).records
     refuses(lambda wrong: ffmem.contributions(relu, readings, wrong), [10**30, -1, "\ud800"])
@@ -157,13 +153,7 @@ def test_token_ids_that_are_not_the_models_are_refused(relu: LanguageModel, ids:
 
 
 def test_targets_that_are_not_the_models_are_refused(relu: LanguageModel) -> None:
-    h = torch.zeros(1, relu.hidden_size)
     readings = ffmem.explain_prompt(relu, "the river").records
     for wrong in (-1, relu.vocab_size, 2**40):
-        for call in (
-            lambda wrong=wrong: token_ranks(relu, h, torch.tensor([wrong]), "residual"),
-            lambda wrong=wrong: token_probabilities(relu, h, torch.tensor([wrong]), "residual"),
-            lambda wrong=wrong: ffmem.contributions(relu, readings, wrong),
-        ):
-            with pytest.raises(ffmem.FfmemError, match="not a token"):
-                call()
+        with pytest.raises(ffmem.FfmemError, match="not a token"):
+            ffmem.contributions(relu, readings, wrong)

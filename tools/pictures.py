@@ -7,6 +7,7 @@ Needs Chromium. The pictures are what a browser shows, in pixels of the sizes be
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 from pathlib import Path
@@ -47,7 +48,9 @@ def take(page: Any, address: str, name: str) -> Path:
 
 def main() -> int:
     """Take the pictures of the study that is named."""
-    (study,) = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study")
+    study = parser.parse_args().study
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     with serve(sys.executable, study) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])

@@ -80,6 +80,8 @@ class Results:
     def __init__(self, studies: Studies) -> None:
         self.studies = studies
         self.told = {name: judge_again(studies, name) for name in studies}
+        measured = {claim for study in self.told.values() for claim in study}
+        self.claims = [one for one in CLAIMS if one.name in measured]  # others came later
         self.columns = {name: title for name, title in COLUMNS.items() if name in studies}
         self.others = [name for name in studies if name not in COLUMNS]
 
@@ -91,7 +93,7 @@ class Results:
         """The claims that have one verdict in all of them by the present rules."""
         return [
             one.name
-            for one in CLAIMS
+            for one in self.claims
             if len({told.now for told in self.words_elsewhere(one.name)}) == 1
         ]
 
@@ -136,7 +138,7 @@ class Results:
 
     def claims_table(self, analyses: tuple[str, ...]) -> str:
         """The claims that some analyses answer: number and verdict of every model."""
-        mine = [one for one in CLAIMS if one.analysis in analyses]
+        mine = [one for one in self.claims if one.analysis in analyses]
         heads = (
             "claim",
             "the paper",

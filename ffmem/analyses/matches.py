@@ -134,14 +134,14 @@ def results_of(study: MemorySearch) -> Results:
 def order_matches(study: MemorySearch, question: Question, most: int, _results: Results) -> Matches:
     """The first memories, `most` of them, in the order asked for."""
     if question.by == "any":
-        return any_memories(study, question, most)
+        return _any_memories(study, question, most)
     first = most if question.is_plain else None
     return in_order(study, question, most, candidates(study, question, first))
 
 
 def in_order(study: MemorySearch, question: Question, most: int, found: Matches) -> Matches:
     """The first of what was found, best first until now, in the order asked for."""
-    found = clear_ones(study, question, found) if question.clear else found
+    found = _clear_ones(study, question, found) if question.clear else found
     rows, scores, total = found.rows, found.scores, found.total
     if conditions := question.conditions:
         here = study.index.where(conditions)[rows]
@@ -153,12 +153,12 @@ def in_order(study: MemorySearch, question: Question, most: int, found: Matches)
         rows, scores = rows[here], scores[here]
         total = len(rows)
     if question.sort != "score" or question.reverse:
-        first = first_places(study, rows, question, most)
+        first = _first_places(study, rows, question, most)
         rows, scores = rows[first], scores[first]
     return Matches(rows[:most].astype(np.int64), scores[:most].copy(), total, found.looked_at)
 
 
-def clear_ones(study: MemorySearch, question: Question, found: Matches) -> Matches:
+def _clear_ones(study: MemorySearch, question: Question, found: Matches) -> Matches:
     """Those of the memories with a token or word in which it is clear, the strongest first.
 
     Keys by the number of their triggers with it; values by what they add to its logit at their
@@ -183,7 +183,7 @@ def clear_ones(study: MemorySearch, question: Question, found: Matches) -> Match
     return Matches.of(rows[order], scores[order])
 
 
-def any_memories(study: MemorySearch, question: Question, most: int) -> Matches:
+def _any_memories(study: MemorySearch, question: Question, most: int) -> Matches:
     """All memories, or all of a layer, in the order asked for."""
     index = study.index
     order: NDArray[Any]
@@ -198,11 +198,11 @@ def any_memories(study: MemorySearch, question: Question, most: int) -> Matches:
         rows = np.arange(inside.start, inside.stop)
         if conditions:
             rows = rows[index.where(conditions)[rows]]
-        order, total = rows[first_places(study, rows, question, most)], len(rows)
+        order, total = rows[_first_places(study, rows, question, most)], len(rows)
     return Matches(order[:most].astype(np.int64), np.zeros(min(total, most)), total)
 
 
-def first_places(
+def _first_places(
     study: MemorySearch, rows: NDArray[Any], question: Question, most: int
 ) -> NDArray[np.intp]:
     """Places of the first of `rows` in the order asked for; the rest is left unsorted."""
@@ -227,10 +227,10 @@ def candidates(study: MemorySearch, question: Question, first: int | None) -> Ma
         case "promotes" | "suppresses":
             end: End = "promoted" if question.by == "promotes" else "suppressed"
             tokens = index.token_ids(question.text)
-            return join_matches([index.promoters(token, end) for token in tokens])
+            return _join_matches([index.promoters(token, end) for token in tokens])
         case "ends":
             tokens = index.token_ids(question.text)
-            return join_matches([index.ending_in(token) for token in tokens], rising=False)
+            return _join_matches([index.ending_in(token) for token in tokens], rising=False)
         case "words":
             return index.trigger_words.with_words(question.text, first)
         case "meaning":
@@ -244,7 +244,7 @@ def candidates(study: MemorySearch, question: Question, first: int | None) -> Ma
             return Matches.nothing()
 
 
-def join_matches(parts: list[Matches], rising: bool = True) -> Matches:
+def _join_matches(parts: list[Matches], rising: bool = True) -> Matches:
     """Several answers as one; lower scores first, such as ranks, unless higher ones are better."""
     if len(parts) < 2:
         return parts[0] if parts else Matches.nothing()
@@ -260,7 +260,7 @@ def with_pattern(study: MemorySearch, text: str) -> Matches:
     def score(pattern: Pattern) -> float:
         return coverage(pattern) if has_letters(pattern, text) else 0.0
 
-    found = best_patterns(study, score)
+    found = _best_patterns(study, score)
     known = len(study_patterns(study.store.folder).by_address)
     return replace(found, looked_at=known / max(study.store.cells.count, 1))
 
@@ -275,7 +275,7 @@ def has_letters(pattern: Pattern, text: str) -> bool:
     return text.casefold() in f"{pattern.description} {pattern.kind}".casefold()
 
 
-def best_patterns(study: MemorySearch, score: Callable[[Pattern], float]) -> Matches:
+def _best_patterns(study: MemorySearch, score: Callable[[Pattern], float]) -> Matches:
     """Memories by the best score of their patterns, without those that have nothing above 0."""
     every = study_patterns(study.store.folder).by_address.items()
     best = {address: max(map(score, patterns), default=0.0) for address, patterns in every}
@@ -293,7 +293,7 @@ def with_meaning(study: MemorySearch, phrase: str, first: int | None) -> Matches
         total = sum(weights.get(word, 0.0) for word in words_in(pattern.description))
         return coverage(pattern) * min(total / max(asked, 1), 1.0)
 
-    patterns = best_patterns(study, score)
+    patterns = _best_patterns(study, score)
     if not patterns.total:
         return study.index.trigger_words.with_weights(weights, max(asked, 1), first)
     triggers = study.index.trigger_words.with_weights(weights, max(asked, 1))

@@ -78,8 +78,8 @@ def run_analyses(  # noqa: PLR0913 - what is run, what is replaced, and what is 
             watch(AnalysisEvent(name, "begun"))
             if all(one.state == "kept" for one in ended):  # this is the first one to run
                 refuse_damage(subject.store)  # a result from damaged files would look right
-            with listen(partial(tell_share, watch, name)):
-                ended.append(run_analysis(subject, name, folder, written))
+            with listen(partial(_tell_share, watch, name)):
+                ended.append(_run_analysis(subject, name, folder, written))
         watch(ended[-1])
     return ended
 
@@ -93,7 +93,7 @@ def refuse_to_replace(
 ) -> tuple[str, ...]:
     """The analyses to run; refuses those that would replace a result that nobody wants again."""
     chosen = names_for(subject, [*names, *(name for name in again if name not in names)])
-    refuse_other_settings(folder, keys_at_stake(subject, chosen, {*again, *soon}))
+    refuse_other_settings(folder, _keys_at_stake(subject, chosen, {*again, *soon}))
     return chosen
 
 
@@ -108,12 +108,12 @@ def names_for(subject: StudyInputs, names: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def tell_share(watch: AnalysisWatch, name: str, what: str, share: float) -> None:
+def _tell_share(watch: AnalysisWatch, name: str, what: str, share: float) -> None:
     """How far an analysis is."""
     watch(AnalysisEvent(name, "running", reason=what, share=share))
 
 
-def keys_at_stake(
+def _keys_at_stake(
     subject: StudyInputs, chosen: Sequence[str], again: Collection[str]
 ) -> dict[str, dict[str, Any]]:
     """What the results depend on that may be there and may not be replaced.
@@ -138,7 +138,9 @@ def is_current(folder: Path, name: str, subject: StudyInputs) -> bool:
         return False
 
 
-def run_analysis(subject: StudyInputs, name: str, folder: Path, written: set[str]) -> AnalysisEvent:
+def _run_analysis(
+    subject: StudyInputs, name: str, folder: Path, written: set[str]
+) -> AnalysisEvent:
     """Run one analysis and write its result; a failure is kept as a file with the traceback."""
     began = time.monotonic()
     failure = StudyFolder(folder).failure(name)

@@ -119,7 +119,7 @@ class _EventLines:
         if self.is_at(name):
             self.lines.update(self.tasks[name], completed=1.0, note="")
             if self.plain:
-                print_end(name, self.lines.tasks[self.tasks[name]].elapsed or 0.0)
+                _print_end(name, self.lines.tasks[self.tasks[name]].elapsed or 0.0)
 
     def analysis(self, event: AnalysisEvent) -> None:
         """An analysis begins or ends; by then the scan has ended."""
@@ -168,14 +168,14 @@ def print_failures(events: list[AnalysisEvent], folder: object) -> None:
 def print_event(event: AnalysisEvent) -> None:
     """One line when an analysis ends; a failure goes to standard error with what to do."""
     if event.state == "made":
-        print_end(event.analysis, event.seconds, event.reason)
+        _print_end(event.analysis, event.seconds, event.reason)
     elif event.state == "kept":
         say(f"{event.analysis:<14}    kept")
     elif event.state == "failed":
         say(f"ffmem: {event.analysis} failed: {event.reason}", err=True)
 
 
-def print_end(name: str, seconds: float, result: str = "") -> None:
+def _print_end(name: str, seconds: float, result: str = "") -> None:
     """One line for what has ended, with the time that it took and what to open."""
     say(f"{name:<14} {seconds:7.1f} s  {result}".rstrip())
 

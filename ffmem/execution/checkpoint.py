@@ -82,11 +82,11 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "shards": json.dumps({number: astuple(c) for number, c in checkpoint.shards.items()}),
     }
     apart = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
-    notes[CHECKSUM] = checksum(apart, notes)
+    notes[CHECKSUM] = _checksum(apart, notes)
     write_whole(path, lambda part: _write(part, apart, notes))
 
 
-def checksum(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:
+def _checksum(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:
     """A sum of everything in a checkpoint, which one changed bit makes another one."""
     texts = {name: text for name, text in notes.items() if name != CHECKSUM}
     found = crc32(json.dumps(texts, sort_keys=True).encode())
@@ -136,7 +136,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     ):
         notes = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if notes[CHECKSUM] != checksum(tensors, notes):
+        if notes[CHECKSUM] != _checksum(tensors, notes):
             raise ValueError("something in it has changed since it was written")
         counts = {int(number): pair for number, pair in json.loads(notes["counts"]).items()}
         kept = KeptSentences(*(np.asarray(tensors[f"kept.{name}"]) for name in ARRAYS))

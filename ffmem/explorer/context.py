@@ -98,10 +98,10 @@ def open_context(
     return StudyContext(study, lookup, live, database, beside, related)
 
 
-async def study_context(request: Request) -> StudyContext:
+async def _study_context(request: Request) -> StudyContext:
     """The study that the running app shows."""
     found: StudyContext = request.app.state.context
     return found
 
 
-TheStudy = Annotated[StudyContext, Depends(study_context)]
+TheStudy = Annotated[StudyContext, Depends(_study_context)]

@@ -72,7 +72,7 @@ def install_error_pages(app: FastAPI) -> None:
         return _error_response(request, status, str(error))
 
     for kind in UNFIT:
-        app.add_exception_handler(kind, perhaps_damage)
+        app.add_exception_handler(kind, _perhaps_damage)
 
     app.add_exception_handler(Exception, bug)
 
@@ -107,7 +107,7 @@ def brief(text: str) -> str:
     return repr(text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…")
 
 
-async def perhaps_damage(request: Request, error: Exception) -> Response:
+async def _perhaps_damage(request: Request, error: Exception) -> Response:
     """Name the damage behind an error."""
     context = request.app.state.context
     folders = [study.folder for study in (context.study, *context.others)]

@@ -27,12 +27,11 @@ class LiveModel:
         self,
         store: ScanStore,
         name: str | None = None,
-        patience: float = QUESTION_SECONDS,
         waiting: int = MOST_QUESTIONS,
     ) -> None:
         self.name: str = name or store.manifest.key.model["name"]
         self._store, self._given = store, name
-        self._patience, self._most = patience, waiting
+        self._patience, self._most = QUESTION_SECONDS, waiting
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="live-model")
         self._waiting = 0
         self._model: LanguageModel | None = None

@@ -39,9 +39,9 @@ class Edit:
     """A change of one memory's coefficient, after the activation function (an intervention).
 
     `positions` count the tokens that were read: 1 is the first token of a text, 0 the BOS where
-    there is one. They hold inside `generate()` too; None means every position. An address with a
-    sign changes that cell only: `L7.3+` the positive part of the coefficient, `L7.3-` the size of
-    the negative one.
+    there is one; a text that is generated has no last one, so none is negative. None means every
+    position. An address with a sign changes that cell only: `L7.3+` the positive part of the
+    coefficient, `L7.3-` the size of the negative one.
     In a mixture of experts a memory can also be held at a number where its expert is not chosen;
     `L7.E3=0` silences all memories of an expert without changing the router's choice.
     `is_mean` says that the amount is the memory's mean coefficient: a control is held at its own.
@@ -141,11 +141,13 @@ def _number(amount: str, text: str) -> float:
     return number
 
 
-def check_edit(model: LanguageModel, edit: Edit) -> None:
+def _check_edit(model: LanguageModel, edit: Edit) -> None:
     """Refuse an address or position outside the model, and numbers that it cannot hold."""
     model.places_of(edit.address)
-    if edit.positions is not None and 0 in edit.positions and model.bos is None:
-        raise EditError(f"in {edit}, {model.name} reads no BOS: its positions count from 1")
+    first = 1 if model.bos is None else 0
+    if edit.positions is not None and min(edit.positions, default=first) < first:
+        why = "a text that is generated has no last one" if first == 0 else "it reads no BOS"
+        raise EditError(f"in {edit}, positions of {model.name} count from {first}: {why}")
     if not torch.tensor(edit.amount, dtype=torch.float64).to(model.dtype).isfinite():
         kind = str(model.dtype).removeprefix("torch.")
         raise EditError(
@@ -178,7 +180,7 @@ def edited(
     check_model(model)
     parsed = parse_edits(edits)
     for edit in parsed:
-        check_edit(model, edit)
+        _check_edit(model, edit)
     seen = _ColumnTracker(lead=0 if model.bos is None else 1)
     ordered = sorted(parsed, key=lambda edit: edit.address.layer)  # stable: order is kept
     with ExitStack() as hooks:
@@ -270,7 +272,7 @@ def value_changes(model: LanguageModel, edits: Sequence[Edit]) -> dict[int, Valu
     """Edits as changes of values, by layer; memories by their places in the layer's arrays."""
     found: dict[int, ValueChange] = {}
     for edit in edits:
-        check_edit(model, edit)
+        _check_edit(model, edit)
         if edit.address.sign:
             raise EditError(
                 f"{edit.address} is one sign of a memory, which no change of weights can edit; "

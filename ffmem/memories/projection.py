@@ -355,38 +355,3 @@ def top_tokens(
         found.append((tokens, values, chances))
     tokens, values, chances = (torch.cat(parts) for parts in zip(*found, strict=True))
     return TopTokens(tokens, values, chances, model.token_text)
-
-
-def token_ranks(
-    model: LanguageModel, h: Tensor, targets: Tensor, kind: VectorKind, lens: Lens = PAPER_LENS
-) -> Tensor:
-    """The rank of a target token under each vector of h (logit lens): 0 is the top token.
-
-    `targets` are token ids [vector] or [vector, target], and so are the ranks; `kind` is as for
-    `logits`. Equal scores are ordered by id.
-    """
-    _check_vectors(model, h, kind)
-    model.check_tokens(targets, model.vocab_size)
-    found = torch.empty_like(targets)
-    wide = targets.view(len(targets), -1)
-    for part, scores in in_chunks(model, h, kind, lens):
-        for column in range(wide.shape[1]):
-            before = ranks(scores, wide[part, column].to(scores.device))
-            found.view(len(targets), -1)[part, column] = before.to(found.device)
-    return found
-
-
-def token_probabilities(
-    model: LanguageModel, h: Tensor, targets: Tensor, kind: VectorKind, lens: Lens = PAPER_LENS
-) -> Tensor:
-    """The softmax probability [vector] of a target token under each vector of h (logit lens).
-
-    `targets` [vector] are token ids; `kind` is "residual" or "direction", as for `logits`.
-    """
-    _check_vectors(model, h, kind)
-    model.check_tokens(targets, model.vocab_size)
-    found = []
-    for part, scores in in_chunks(model, h, kind, lens):
-        own = scores.gather(1, targets[part, None].to(scores.device)).squeeze(1)
-        found.append((own - scores.logsumexp(dim=-1)).exp())
-    return torch.cat(found)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ffmem.address import Address, Sign
 from ffmem.errors import FfmemError, shorten, whole_number
-from ffmem.memories.projection import PAPER_LENS, Lens, logits, top_tokens
+from ffmem.memories.projection import logits, top_tokens
 from ffmem.memories.recording import LayerRecord, Records, record
 from ffmem.memories.value_vectors import value_measures, value_vectors
 from ffmem.models.feedforward import FeedForward
@@ -158,7 +158,7 @@ def winner(residual: int, feedforward: int, output: int) -> Winner:
 
 @torch.no_grad()
 def steps_at(
-    model: LanguageModel, readings: Sequence[LayerRecord], strongest: int, lens: Lens = PAPER_LENS
+    model: LanguageModel, readings: Sequence[LayerRecord], strongest: int
 ) -> tuple[Step, ...]:
     """Describe layers with quantities r, a, m, y, o at one place: [1, ...] each.
 
@@ -169,8 +169,8 @@ def steps_at(
     states = torch.cat([state.to(where) for one in readings for state in (one.r, one.o)])
     added = [one.y for one in readings] + [values for _, values in chosen]
     pieces = torch.cat([each.to(where).float() for each in added])
-    tops = top_tokens(model, states, "residual", 1, lens).tokens.view(-1, 2).tolist()
-    rows = top_tokens(model, pieces, "direction", MEMORY_TOKENS, lens).tokens.tolist()
+    tops = top_tokens(model, states, "residual", 1).tokens.view(-1, 2).tolist()
+    rows = top_tokens(model, pieces, "direction", MEMORY_TOKENS).tokens.tolist()
     promoted = iter(rows[len(readings) :])
     return tuple(
         _step(model, reading, (residual, row[0], output), memories, promoted)

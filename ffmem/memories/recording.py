@@ -399,7 +399,7 @@ def token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor,
         raise ModelError(f"token ids have the shape {shape}; give [batch, position], both from 1")
     lengths = torch.tensor([len(row) for row in rows])
     tokens = nn.utils.rnn.pad_sequence([row.to(model.device) for row in rows], batch_first=True)
-    model.check_tokens(tokens, model.head.read)
+    model.check_tokens(tokens)
     return tokens, lengths, lead
 
 

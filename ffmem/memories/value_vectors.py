@@ -155,39 +155,30 @@ class ValueEnds:
         return cls(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
 
-def value_ends(
-    model: LanguageModel, layer: FeedForward, k: int, lens: Lens = PAPER_LENS
-) -> ValueEnds:
-    """The k tokens that each value of a layer promotes, and suppresses, most; on the CPU."""
-    return ValueEnds.join(list(rank_in_parts(model, layer, k, lens)))
-
-
 @torch.no_grad()
-def rank_in_parts(
-    model: LanguageModel, layer: FeedForward, k: int, lens: Lens = PAPER_LENS
-) -> Iterator[ValueEnds]:
-    """The same in groups of values; the logits of a whole layer are never held at once."""
+def rank_in_parts(model: LanguageModel, layer: FeedForward, k: int) -> Iterator[ValueEnds]:
+    """The k tokens that each value of a layer promotes, and suppresses, most; on the CPU.
+
+    In groups of values: the logits of a whole layer are never held at once.
+    """
     values = value_vectors(layer)
-    if model.head.device.type == "cpu" and is_odd(model.head, lens):
-        yield from _rank_in_blocks(model, values, k, lens)
+    if model.head.device.type == "cpu" and is_odd(model.head):
+        yield from _rank_in_blocks(model, values, k)
         return
-    for part, scores in in_chunks(model, values, "direction", lens):
-        ends = _ends(model, values[part], scores, k, lens)
+    for part, scores in in_chunks(model, values, "direction"):
+        ends = _ends(model, values[part], scores, k)
         del scores  # the next part may be wanted much later
         yield ends
 
 
-def _rank_in_blocks(
-    model: LanguageModel, values: Tensor, k: int, lens: Lens
-) -> Iterator[ValueEnds]:
+def _rank_in_blocks(model: LanguageModel, values: Tensor, k: int) -> Iterator[ValueEnds]:
     """The same on a CPU where logits are linear, from blocks of scores that stay in its cache."""
-    head = model.on_device(lens.embed).head
-    vectors = head.vectors(lens.embed).first(model.vocab_size)
+    vectors = model.on_device().head.vectors().first(model.vocab_size)
     size = min(BLOCK_VALUES, -(-len(values) // torch.get_num_threads()))
 
     @torch.no_grad()  # which every thread has to say
     def rank(some: Tensor) -> ValueEnds:
-        pieces = before_embedding(model, some, lens)
+        pieces = before_embedding(model, some)
         check_width(model, pieces, vectors)
         return block_ends(pieces, vectors, k)
 
@@ -212,11 +203,11 @@ def block_ends(pieces: Tensor, vectors: TokenVectors, k: int) -> ValueEnds:
     )
 
 
-def _ends(model: LanguageModel, values: Tensor, scores: Tensor, k: int, lens: Lens) -> ValueEnds:
+def _ends(model: LanguageModel, values: Tensor, scores: Tensor, k: int) -> ValueEnds:
     """Both ends of the rankings of some values [value, width], from scores [value, token]."""
     high, promoted = strongest(scores, k)
-    if lens.is_adaptive(model.head):  # the opposite value has scores of its own
-        opposite = logits(model, -values, "direction", lens)
+    if PAPER_LENS.is_adaptive(model.head):  # the opposite value has scores of its own
+        opposite = logits(model, -values, "direction")
         low, suppressed = strongest(opposite, k)
         certain = (high[:, 0] - scores.logsumexp(dim=1)).exp()
         certain_low = (low[:, 0] - opposite.logsumexp(dim=1)).exp()

@@ -297,15 +297,13 @@ class LanguageModel:
                 f"{self.head.read - 1}; give it the tokenizer that it was trained with"
             )
 
-    def check_tokens(self, ids: Tensor, known: int) -> None:
-        """Refuse ids that are not among the `known` tokens: those read, or those predicted."""
-        if not isinstance(ids, Tensor):
-            raise ModelError(f"{shorten(repr(ids))} is not a tensor of token ids; give one")
-        wrong = ids if ids.is_floating_point() else ids[(ids < 0) | (ids >= known)]
+    def check_tokens(self, ids: Tensor) -> None:
+        """Refuse ids that are not among the tokens that the model reads."""
+        wrong = ids if ids.is_floating_point() else ids[(ids < 0) | (ids >= self.head.read)]
         if wrong.numel():
             raise ModelError(
                 f"{wrong.flatten()[0].item()} is not a token of {self.name}; its token ids are "
-                f"whole numbers from 0 to {known - 1}"
+                f"whole numbers from 0 to {self.head.read - 1}"
             )
 
     @cached_property

@@ -342,7 +342,7 @@ def _loading_error(name: str, source: str, error: Exception) -> str:
     whole = " ".join(str(error).split())
     reason = whole[:200] or type(error).__name__
     if "Unrecognized configuration class" in whole:
-        kind = "an encoder-decoder" if is_encoder_decoder(source) else "another kind of model"
+        kind = "an encoder-decoder" if _is_encoder_decoder(source) else "another kind of model"
         return f"{name} is {kind}, not a causal language model; choose one that is"
     if "does not recognize this architecture" in whole:
         return (
@@ -371,7 +371,7 @@ def _loading_error(name: str, source: str, error: Exception) -> str:
     return f"{name} could not be loaded from the hub: {reason}; check the spelling or pass a folder"
 
 
-def is_encoder_decoder(source: str) -> bool:
+def _is_encoder_decoder(source: str) -> bool:
     """Whether a checkpoint's config, which transformers can read, is of such a model."""
     from transformers import AutoConfig
 

@@ -68,7 +68,7 @@ class Evidence:
 
 def evidence(trigger: Trigger, rank: int, words: Collection[str] = ()) -> Evidence:
     """A trigger with some words marked, cut to about a line around the first of them."""
-    spans = spans_of(trigger.before + trigger.last, words) if words else []
+    spans = spans_of(trigger.prefix, words) if words else []
     return Evidence(rank, trigger.coefficient, marked_pieces(trigger, spans))
 
 
@@ -76,17 +76,13 @@ def fold_equal(triggers: Iterable[Trigger], most: int) -> list[tuple[Trigger, in
     """The first `most` triggers, equal prefixes in a row folded into one, with their number."""
     folds: list[tuple[Trigger, int]] = []
     for trigger in triggers:
-        if folds and _prefix_of(folds[-1][0]) == _prefix_of(trigger):
+        if folds and folds[-1][0].prefix == trigger.prefix:
             folds[-1] = (folds[-1][0], folds[-1][1] + 1)
         elif len(folds) == most:
             break
         else:
             folds.append((trigger, 1))
     return folds
-
-
-def _prefix_of(trigger: Trigger) -> str:
-    return trigger.before + trigger.last
 
 
 @dataclass(frozen=True)

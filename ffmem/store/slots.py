@@ -89,7 +89,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Trigger:
-    """A prefix that fires a memory: `before` + `last` is what was read, `next` what followed.
+    """A prefix that fires a memory: `before` and `last` were read, and `next` followed.
 
     In a mixture of experts, `weight` is the router's weight for the memory's expert at this place.
     """
@@ -102,6 +102,11 @@ class Trigger:
     next: str
     rest: str
     weight: float | None = None
+
+    @property
+    def prefix(self) -> str:
+        """What was read."""
+        return self.before + self.last
 
 
 class TriggerList(Sequence[Trigger]):
@@ -195,7 +200,7 @@ def trigger_columns(cells: Sequence[Address], triggers: Sequence[Trigger]) -> di
         "address": [str(cell) for cell in cells],
         "rank": [rank for _, own in groupby(cells) for rank, _ in enumerate(own, 1)],
         "coefficient": [one.coefficient for one in triggers],
-        "prefix": [one.before + one.last for one in triggers],
+        "prefix": [one.prefix for one in triggers],
         "last": [one.last for one in triggers],
         "next": [one.next for one in triggers],
         "sentence": [one.sentence for one in triggers],

@@ -432,15 +432,12 @@ def test_no_result_is_no_verdict() -> None:
 
 def test_the_headline_counts_the_papers_claims_alone() -> None:
     verdicts = judge_claims(CLAIMS, {})
-    own = [one.name for one in verdicts if one.source == "own"]
-    assert own == [
-        "values-know-more-than-frequency",
-        "values-follow-the-next-token",
-        "silencing-matters",
-    ]
-    assert [one.name for one in verdicts if one.source == "conjecture"] == ["layers-veto"]
+    papers = [one.name for one in verdicts if one.source == "paper"]
+    own = {"values-know-more-than-frequency", "values-follow-the-next-token", "silencing-matters"}
+    assert not {*own, "layers-veto"} & set(papers)
     found = tally(verdicts)
-    assert (found.claims, found.others) == (len(NAMES) - 4, 4)
+    assert (found.claims, found.others) == (len(papers), len(NAMES) - len(papers))
+    assert found.claims == 30
     assert found.text == (
         f"0 of {found.claims} claims of the paper hold, 0 also without training, 0 do not, "
         f"{found.claims} undecided"

@@ -11,14 +11,15 @@ import torch
 from ffmem.loops.ranking_ends import RankingEnds
 from ffmem.memories import value_vectors
 from ffmem.memories.projection import Lens, is_odd, logits
-from ffmem.memories.value_vectors import ValueEnds, value_ends
+from ffmem.memories.value_vectors import ValueEnds, rank_in_parts
 from ffmem.models import unembedding
+from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 
-# An adaptive head read by inner products, a soft cap, scales, a bias, norms and none.
+# A soft cap, scales, a bias, norms and none.
 HEADS: list[tuple[str, dict[str, Any]]] = [
     ("opt", {}),
     ("gpt2", {}),
@@ -27,8 +28,11 @@ HEADS: list[tuple[str, dict[str, Any]]] = [
     ("granite", {"logits_scaling": 8.0}),
     ("cohere", {"logit_scale": 0.25}),
     ("phi", {}),
-    ("fairseq_lm", {}),
 ]
+
+
+def value_ends(model: LanguageModel, layer: FeedForward, k: int) -> ValueEnds:
+    return ValueEnds.join(list(rank_in_parts(model, layer, k)))
 
 
 @pytest.mark.parametrize("values", [3, 50, None])
@@ -92,15 +96,14 @@ def test_values_of_every_kind_of_head_are_ranked_as_by_the_plain_product(
         rows = next(one for name, one in named_rows(toy))
         rows[40:44] = rows[30:31] * (1 + 1e-3 * torch.arange(4.0)[:, None])
     model = wrap(toy, tiny_tokenizer(), kind)
-    lens = Lens(bands="linear")
-    assert is_odd(model.head, lens)
+    assert is_odd(model.head)
     monkeypatch.setattr(value_vectors, "BLOCK_TOKENS", 100)
     monkeypatch.setattr(value_vectors, "BLOCK_VALUES", 24)
     monkeypatch.setattr(unembedding, "MANY", 1)
     layer = model.layers[1]
-    found = value_ends(model, layer, 20, lens)
+    found = value_ends(model, layer, 20)
     monkeypatch.setattr(unembedding, "has_fast_product", lambda: False)
-    compare(found, logits(model, value_vectors.value_vectors(layer), "direction", lens))
+    compare(found, logits(model, value_vectors.value_vectors(layer), "direction"))
 
 
 def named_rows(toy: torch.nn.Module) -> Any:

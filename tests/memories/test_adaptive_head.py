@@ -15,7 +15,7 @@ from ffmem.analyses.lenses.measure import lenses_of
 from ffmem.memories.attribution import contributions
 from ffmem.memories.projection import Lens
 from ffmem.memories.prompt_explanation import explain_prompt
-from ffmem.memories.value_vectors import value_ends
+from ffmem.memories.value_vectors import rank_in_parts
 from tests.small_study import small_results
 
 LINEAR = Lens(bands="linear")
@@ -99,7 +99,7 @@ def test_terms_add_up_to_the_log_probability(model: ffmem.LanguageModel, token: 
 
 def test_what_a_value_suppresses_is_what_its_opposite_promotes(model: ffmem.LanguageModel) -> None:
     layer = model.layers[0]
-    ends = value_ends(model, layer, 3)
+    ends = next(rank_in_parts(model, layer, 3))
     for sign, tokens, sure in (
         (1, ends.promoted, ends.probability),
         (-1, ends.suppressed, ends.suppressed_probability),

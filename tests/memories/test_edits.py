@@ -74,8 +74,10 @@ def test_positions_count_the_tokens_that_were_read_with_and_without_a_bos() -> N
         lead = 0 if model.bos is None else 1
         changed = (held != plain).nonzero().flatten().tolist()
         assert changed == [1 + lead, 3 + lead, 4 + lead]
-    with pytest.raises(EditError, match="count from 1"), edited(model, "L2.7=9@0"):
-        pass
+        for wrong in ((-1,), (3, lead - 2)):
+            edit = Edit(Address(2, 7), "set", 9.0, wrong)
+            with pytest.raises(EditError, match=f"count from {1 - lead}"), edited(model, edit):
+                pass
 
 
 def test_an_edit_with_positions_is_its_text() -> None:

@@ -22,21 +22,13 @@ from ffmem.store.search.lookup import MemoryIndex
 from ffmem.store.search.matching_cells import Matches
 from ffmem.store.slots import TRIGGERS_SHOWN, single_triggers
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
+from tests.execution.same_answer import every_cell
 
 
 @pytest.fixture(params=["relu_store", "gated_store"])
 def store(request: pytest.FixtureRequest) -> ScanStore:
     found: ScanStore = request.getfixturevalue(request.param)
     return found
-
-
-def every_cell(store: ScanStore) -> list[Address]:
-    return [
-        cell
-        for layer, memories in store.memories.items()
-        for index in range(memories)
-        for cell in store.cells.resolve(Address(layer, index))
-    ]
 
 
 def as_counts(lookup: MemoryIndex, found: Matches) -> dict[Address, int]:

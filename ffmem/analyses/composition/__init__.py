@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ffmem.analyses.analysis import Analysis, Cost, Figure, Growth
+from ffmem.analyses.analysis import SAMPLE_ARRAYS, Analysis, Cost, Figure, Growth
 from ffmem.analyses.composition.claims import CLAIMS, QUESTIONS
 from ffmem.analyses.composition.record import Composition
 
@@ -16,12 +16,6 @@ def _measure(inputs: StudyInputs) -> Composition:
     from ffmem.analyses.composition.measure import measure  # here: torch is slow to import
 
     return measure(inputs.model, inputs.reading, inputs.generator)
-
-
-def _arrays(inputs: StudyInputs) -> dict[str, Any]:
-    from ffmem.analyses.inputs.layer_readings import sample_arrays
-
-    return sample_arrays(inputs.reading)
 
 
 def _figures() -> tuple[Figure[Composition], ...]:
@@ -41,5 +35,5 @@ ANALYSIS = Analysis(
     claims=CLAIMS,
     grows=Growth("sample", "sentences"),
     questions=QUESTIONS,
-    arrays={"sample": _arrays},
+    arrays=SAMPLE_ARRAYS,
 )

@@ -116,7 +116,7 @@ class Drift:
         )
 
 
-def is_one_shape(one: ScanStore, other: ScanStore) -> bool:
+def _is_one_shape(one: ScanStore, other: ScanStore) -> bool:
     """Whether every cell of one scan has the same address in the other, and tokens are the same."""
     return one.cells == other.cells and np.array_equal(
         read_column(one, "vocabulary", "text"), read_column(other, "vocabulary", "text")
@@ -130,7 +130,7 @@ def memory_drift(
 
     `cosines` are those of keys and of values [memory], where the weights were read.
     """
-    if not is_one_shape(before, after):
+    if not _is_one_shape(before, after):
         raise StoreError(
             f"{before.folder.root} and {after.folder.root} are not of one shape and vocabulary, so "
             "their memories cannot be compared one by one; match them by triggers with --match"
@@ -154,7 +154,7 @@ def memory_drift(
     )
 
 
-def weight_drift(
+def _weight_drift(
     before: ScanStore, after: ScanStore, models: tuple[LanguageModel, LanguageModel]
 ) -> Drift:
     """The same with the angles of keys and values, from the two models."""
@@ -222,12 +222,12 @@ def compare_memories(
 
     `models` are loaded for the directions of keys and values.
     """
-    alike = is_one_shape(one, other)
+    alike = _is_one_shape(one, other)
     if match or not (models or alike):
         return match_memories(one, other)
     if models is None or not alike:
         return memory_drift(one, other)
-    return weight_drift(one, other, models())
+    return _weight_drift(one, other, models())
 
 
 def comparison_rows(

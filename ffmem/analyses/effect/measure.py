@@ -66,7 +66,7 @@ class CoefficientRates:
         return [float(self.mean[one.layer][self.parts[one.layer].index(one)]) for one in addresses]
 
 
-def row_batches(model: LanguageModel, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+def _row_batches(model: LanguageModel, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     """Token rows with the BOS in front, padded, and their lengths; bounded by their logits."""
     most = max(1, LOGIT_BYTES // (4 * model.head.vocabulary))
     lead = [] if model.bos is None else [model.bos]
@@ -93,7 +93,7 @@ def coefficient_rates(model: LanguageModel, rows: Sequence[Tensor]) -> Coefficie
     """How often and how strongly every memory fires on a text."""
     sums: dict[int, Tensor] = {}
     places = 0
-    for tokens, lengths in row_batches(model, rows):
+    for tokens, lengths in _row_batches(model, rows):
         with record_forward(model.layers, "m", lambda m: m) as readings:
             model.run_blocks(tokens)
         real = torch.arange(tokens.shape[1], device=lengths.device) < lengths[:, None]
@@ -201,7 +201,7 @@ def text_effect(
         raise CorpusError("the text has nothing to predict; give at least a sentence of two tokens")
     variants = [list(edits), *map(list, controls)]
     base, counts, sums = [], [], [[] for _ in variants]  # type: ignore[var-annotated]
-    for tokens, lengths in row_batches(model, rows):
+    for tokens, lengths in _row_batches(model, rows):
         before = log_probabilities(model, tokens)[:, :-1]
         target = tokens[:, 1:]
         real = torch.arange(target.shape[1], device=lengths.device) < (lengths - 1)[:, None]
@@ -287,7 +287,7 @@ def task_effect(
             numbers[number, row, 0] = (found.argmax(dim=1) == target).all()
             numbers[number, row, 1] = found.gather(1, target[:, None]).sum()
     plain, changes = numbers[0].mean(dim=0), numbers[1:] - numbers[0]
-    edit, *random = (task_change(change) for change in changes)
+    edit, *random = (_task_change(change) for change in changes)
     own = abs(edit.log_probability.estimate)
     return TaskEffect(
         tasks=len(tasks),
@@ -299,7 +299,7 @@ def task_effect(
     )
 
 
-def task_change(changes: Tensor) -> TaskChange:
+def _task_change(changes: Tensor) -> TaskChange:
     """The mean of changes [task, (right, log-probability)] with its interval."""
     ones = torch.ones(len(changes), dtype=torch.float64)
     right, likely = (torch.stack([column, ones], dim=1) for column in changes.T)

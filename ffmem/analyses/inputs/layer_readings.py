@@ -192,7 +192,7 @@ def record_sample(
     foreign = foreign_gold(sample)
     batches = sentence_batches(sample, model.bos, logit_rows(model), budget)
     for batch in sized_steps(batches, len(sample), "prefixes", lambda one: len(one.rows)):
-        readings = read_places(model, batch)
+        readings = _read_places(model, batch)
         rows.append(batch.rows)
         elsewhere = other_rows(sample.sentences[batch.rows], -1)
         kept["model"].append(_output_fields(model, readings[-1]))
@@ -227,7 +227,7 @@ def record_sample(
     )
 
 
-def read_places(model: LanguageModel, batch: PlaceBatch) -> tuple[LayerRecord, ...]:
+def _read_places(model: LanguageModel, batch: PlaceBatch) -> tuple[LayerRecord, ...]:
     """All layers at the places of a batch, each [place, width]."""
 
     def keep(tensor: Tensor) -> Tensor:
@@ -235,7 +235,7 @@ def read_places(model: LanguageModel, batch: PlaceBatch) -> tuple[LayerRecord, .
         return tensor.reshape(*batch.tokens.shape, -1)[*at]
 
     tokens = batch.tokens.to(model.device)
-    model.check_tokens(tokens, model.head.read)
+    model.check_tokens(tokens)
     with record_forward(model.layers, "hramyo", keep) as readings:
         model.run_blocks(tokens)
     return readings

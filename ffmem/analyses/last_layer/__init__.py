@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ffmem.analyses.analysis import Analysis, Cost
+from ffmem.analyses.analysis import SAMPLE_ARRAYS, Analysis, Cost
 from ffmem.analyses.last_layer.claims import CLAIMS, QUESTIONS, with_judgements
 from ffmem.analyses.last_layer.record import LastLayer
 
@@ -18,12 +18,6 @@ def _measure(inputs: StudyInputs) -> LastLayer:
     return measure(inputs.model, inputs.reading, inputs.generator)
 
 
-def _arrays(inputs: StudyInputs) -> dict[str, Any]:
-    from ffmem.analyses.inputs.layer_readings import sample_arrays
-
-    return sample_arrays(inputs.reading)
-
-
 ANALYSIS = Analysis(
     "last-layer",
     LastLayer,
@@ -34,5 +28,5 @@ ANALYSIS = Analysis(
     claims=CLAIMS,
     questions=QUESTIONS,
     with_judgements=with_judgements,
-    arrays={"sample": _arrays},
+    arrays=SAMPLE_ARRAYS,
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ffmem.analyses.analysis import Analysis, Cost, Figure, Growth
+from ffmem.analyses.analysis import SAMPLE_ARRAYS, Analysis, Cost, Figure, Growth
 from ffmem.analyses.refinement.claims import CLAIMS, QUESTIONS
 from ffmem.analyses.refinement.record import Refinement
 
@@ -16,12 +16,6 @@ def _measure(inputs: StudyInputs) -> Refinement:
     from ffmem.analyses.refinement.measure import measure  # here: torch is slow to import
 
     return measure(inputs.reading, inputs.model.vocab_size, inputs.generator)
-
-
-def _arrays(inputs: StudyInputs) -> dict[str, Any]:
-    from ffmem.analyses.inputs.layer_readings import sample_arrays
-
-    return sample_arrays(inputs.reading)
 
 
 def _figures() -> tuple[Figure[Refinement], ...]:
@@ -42,5 +36,5 @@ ANALYSIS = Analysis(
     claims=CLAIMS,
     grows=Growth("sample", "sentences"),
     questions=QUESTIONS,
-    arrays={"sample": _arrays},
+    arrays=SAMPLE_ARRAYS,
 )

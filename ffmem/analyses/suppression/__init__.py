@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ffmem.analyses.analysis import Analysis, Cost, Figure
+from ffmem.analyses.analysis import SAMPLE_ARRAYS, Analysis, Cost, Figure
 from ffmem.analyses.suppression.record import Suppression
 
 if TYPE_CHECKING:
@@ -15,12 +15,6 @@ def _measure(inputs: StudyInputs) -> Suppression:
     from ffmem.analyses.suppression.measure import measure  # here: torch is slow to import
 
     return measure(inputs.model, inputs.reading, inputs.generator)
-
-
-def _arrays(inputs: StudyInputs) -> dict[str, Any]:
-    from ffmem.analyses.inputs.layer_readings import sample_arrays
-
-    return sample_arrays(inputs.reading)
 
 
 def _figures() -> tuple[Figure[Suppression], ...]:
@@ -37,5 +31,5 @@ ANALYSIS = Analysis(
     cost=lambda _: Cost(seconds=1),
     sizes=("sample", "places"),
     figures=_figures,
-    arrays={"sample": _arrays},
+    arrays=SAMPLE_ARRAYS,
 )

@@ -84,7 +84,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
     if len(stores) < 2:
         raise click.UsageError("a comparison needs two studies; name both folders")
     options = {"--match": match, "--weights": weights, "--layer": layer is not None}
-    check_options(memories, out, [name for name, given in options.items() if given])
+    _check_options(memories, out, [name for name, given in options.items() if given])
     if memories:
         if len(stores) > 2:
             raise click.UsageError("memories are compared between two scans; name two folders")
@@ -98,10 +98,10 @@ def compare(  # noqa: PLR0913 - one parameter per option
         from ffmem.files.whole_files import prepare_target
 
         prepare_target(out)  # a bad path is refused before anything is printed
-    compare_claims(stores, out, as_json)
+    _compare_claims(stores, out, as_json)
 
 
-def check_options(memories: bool, out: Path | None, others: Sequence[str]) -> None:
+def _check_options(memories: bool, out: Path | None, others: Sequence[str]) -> None:
     """Refuse what would be ignored: `others` are options for memories, and a page shows claims."""
     if others and not memories:
         raise click.UsageError(f"{others[0]} is for memories; add --memories")
@@ -111,7 +111,7 @@ def check_options(memories: bool, out: Path | None, others: Sequence[str]) -> No
         raise click.UsageError("--match goes by triggers; leave --weights out")
 
 
-def compare_claims(stores: Sequence[ScanStore], out: Path | None, as_json: bool) -> None:
+def _compare_claims(stores: Sequence[ScanStore], out: Path | None, as_json: bool) -> None:
     """Print the claims of some studies; draw the page too where one is asked for."""
     from ffmem.analyses.study import Study
     from ffmem.report.comparison import compare as side_by_side
@@ -142,7 +142,7 @@ def print_claims(found: Comparison) -> None:
     for verdicts in found.claims:
         differs = len({verdict.word for verdict in verdicts}) > 1
         different += differs
-        print_hanging(console, "≠ " if differs else "  ", claim_text(verdicts))
+        print_hanging(console, "≠ " if differs else "  ", _claim_text(verdicts))
         for side, verdict in zip(found.studies, verdicts, strict=True):
             head = Text.assemble("    ", MARKS[verdict.word], f" {side.label:<{width}}  ")
             print_hanging(console, head, number_text(verdict))
@@ -155,7 +155,7 @@ def print_claims(found: Comparison) -> None:
         print_hanging(console, f"{side.label:<{width}}  ", side.tally.text)
 
 
-def claim_text(verdicts: Sequence[Verdict]) -> str:
+def _claim_text(verdicts: Sequence[Verdict]) -> str:
     """A claim, the paper's number, and what the studies' numbers and controls are."""
     from ffmem.cli.claims import NOUNS, paper_text
 

@@ -11,7 +11,7 @@ import click
 from ffmem.address_space import room_for_figures
 from ffmem.cli.options import ModelOptions, figures_option, json_option, load_model, model_options
 from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
-from ffmem.cli.parameters import LOCATION, SEED
+from ffmem.cli.parameters import LOCATION
 
 if TYPE_CHECKING:
     from ffmem.analyses.weights.measure import WeightSummary
@@ -244,17 +244,13 @@ def final_norm(model: LanguageModel) -> str:
     help="Text (named like a CORPUS) to count tokens in, for the frequency column; without it "
     "frequency is estimated from the order of token ids.",
 )
-@click.option(
-    "--seed", type=SEED, default=0, show_default=True, help="Seed of the mismatched pairs."
-)
 @figures_option
 @json_option
 @model_options
-def weights(  # noqa: PLR0913 - one parameter per option
+def weights(
     model: str,
     out: Path | None,
     text: str | None,
-    seed: int,
     figures: bool,
     as_json: bool,
     **options: Unpack[ModelOptions],
@@ -282,7 +278,7 @@ def weights(  # noqa: PLR0913 - one parameter per option
         check_folder(out)
         if figures:
             room_for_figures()
-    table, result = weights_alone(load_model(model, options), seed, text)
+    table, result = weights_alone(load_model(model, options), text)
     if as_json:
         print_json(result)
     else:

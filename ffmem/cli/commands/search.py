@@ -98,7 +98,7 @@ def search(  # noqa: PLR0913 - one parameter per option
         raise click.UsageError(f"{one} and {', '.join(others)} are different questions; give one")
     index = MemoryIndex.at_once(ScanStore.open(folder))
     wanted = [Condition.parse(text) for text in conditions]
-    index.where([*wanted, *sortable(sort)])  # an unknown name is refused at once
+    index.where([*wanted, *_sortable(sort)])  # an unknown name is refused at once
     if not given and sort is None and not (conditions or layer or sign):
         raise click.UsageError(
             "search for what? give --token, --words, --meaning, --pattern, --phrase, --where or "
@@ -106,7 +106,7 @@ def search(  # noqa: PLR0913 - one parameter per option
         )
     ((name, text),) = given.items() or [("any", "")]
     if name == "token" and not index.token_ids(text):
-        raise StoreError(not_a_token(index, text))
+        raise StoreError(_not_a_token(index, text))
     order = {"layer": layer, "sort": sort or "score", "where": ", ".join(conditions)}
     kinds = ("promotes", "ends") if name == "token" else (name,)
     questions = [
@@ -114,18 +114,18 @@ def search(  # noqa: PLR0913 - one parameter per option
         for kind in kinds
     ]
     check_layer(index.store, layer)
-    answers = [found_by(index, question, count) for question in questions]
-    answers = [clear_or_all(index, found, count) for found in answers]
-    save_addresses(save, [hit.address for one in answers for hit in one.hits], folder)
+    answers = [_found_by(index, question, count) for question in questions]
+    answers = [_clear_or_all(index, found, count) for found in answers]
+    _save_addresses(save, [hit.address for one in answers for hit in one.hits], folder)
     if as_json:
         print_json(dict(zip(kinds, answers, strict=True)) if len(answers) > 1 else answers[0])
         return
     for found in answers:
         columns = [*([sort] if sort else []), *(condition.column for condition in wanted)]
-        print_hits(index, found, list(dict.fromkeys(columns)))
+        _print_hits(index, found, list(dict.fromkeys(columns)))
 
 
-def found_by(index: MemoryIndex, question: Question, count: int) -> SearchAnswer:
+def _found_by(index: MemoryIndex, question: Question, count: int) -> SearchAnswer:
     """The answer; words are read by meaning, and the model is run, only where that is asked for."""
     from ffmem.analyses.matches import MemorySearch
     from ffmem.analyses.search import answer
@@ -144,16 +144,16 @@ def found_by(index: MemoryIndex, question: Question, count: int) -> SearchAnswer
     return answer(MemorySearch(index), question, 0, count, firing)
 
 
-def clear_or_all(index: MemoryIndex, found: SearchAnswer, count: int) -> SearchAnswer:
+def _clear_or_all(index: MemoryIndex, found: SearchAnswer, count: int) -> SearchAnswer:
     """Of the memories found by a token those in which it is clear, or all where it is in none."""
     asked = found.question
     if asked.by not in ("promotes", "ends") or asked.sort != "score":
         return found
-    clear = found_by(index, replace(asked, clear=True), count)
+    clear = _found_by(index, replace(asked, clear=True), count)
     return clear if clear.hits else found
 
 
-def not_a_token(lookup: MemoryIndex, text: str) -> str:
+def _not_a_token(lookup: MemoryIndex, text: str) -> str:
     """Why a text cannot be searched for, and into which tokens it can be cut."""
     pieces = lookup.pieces(text)
     if len(pieces) < 2:
@@ -168,7 +168,7 @@ def not_a_token(lookup: MemoryIndex, text: str) -> str:
     )
 
 
-def sortable(sort: str | None) -> list[Condition]:
+def _sortable(sort: str | None) -> list[Condition]:
     """A condition that every number fulfils, so that an unknown name is refused like any other."""
     from ffmem.store.search.columns import Condition
     from ffmem.store.search.lookup import TEXTS
@@ -178,7 +178,7 @@ def sortable(sort: str | None) -> list[Condition]:
     return [] if sort is None else [Condition(sort, ">=", "-inf")]
 
 
-def save_addresses(path: Path | None, addresses: Sequence[str], folder: Path) -> None:
+def _save_addresses(path: Path | None, addresses: Sequence[str], folder: Path) -> None:
     """Write a set of memories, each once."""
     if path is None:
         return
@@ -192,11 +192,11 @@ def save_addresses(path: Path | None, addresses: Sequence[str], folder: Path) ->
     say(f"-> {path}", err=True)
 
 
-def print_hits(index: MemoryIndex, found: SearchAnswer, columns: list[str]) -> None:
+def _print_hits(index: MemoryIndex, found: SearchAnswer, columns: list[str]) -> None:
     """A heading, and a line for each hit."""
     asked, console = found.question, terminal()
     if asked.by == "any":
-        print_numbers(index, found, columns)
+        _print_numbers(index, found, columns)
         return
     if not found.hits and asked.by not in ("promotes", "ends"):
         say("no memory is like that; try one word, or another form of it")
@@ -234,7 +234,7 @@ def why_text(hit: Hit) -> str:
     return "  ".join(filter(None, parts)) or "nothing in the corpus"
 
 
-def print_numbers(index: MemoryIndex, found: SearchAnswer, columns: list[str]) -> None:
+def _print_numbers(index: MemoryIndex, found: SearchAnswer, columns: list[str]) -> None:
     """One line per cell: its address and the numbers that were asked about."""
     if not found.hits:
         say("no memory is like that; ask for less")

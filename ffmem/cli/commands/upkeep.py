@@ -115,8 +115,7 @@ def list_entries(kind: str | None, as_json: bool) -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="Also clear what was downloaded or paid for."
 )
-@json_option
-def clear(kinds: tuple[str, ...], everything: bool, as_json: bool) -> None:
+def clear(kinds: tuple[str, ...], everything: bool) -> None:
     r"""Remove everything of each KIND from the cache.
 
     Without a KIND, clears what can be computed again from models on this machine: gguf, values,
@@ -136,10 +135,7 @@ def clear(kinds: tuple[str, ...], everything: bool, as_json: bool) -> None:
     for kind in kinds:
         _refuse_unknown(kind, there)
     removed = clear_cache(kinds or (there if everything else FROM_WEIGHTS))
-    if as_json:
-        print_json({"bytes": removed})
-    else:
-        click.echo(f"removed {size_text(removed)}")
+    click.echo(f"removed {size_text(removed)}")
 
 
 def _refuse_unknown(kind: str, there: list[str]) -> None:

@@ -63,7 +63,7 @@ class Pair:
         return await run_in_threadpool(memory_rows, *chosen)
 
 
-async def parse_pair(
+async def _parse_pair(
     other: Annotated[int, Query(ge=0, le=100, alias="with", description="Study, from 0.")] = 0,
     match: Annotated[bool, Query(description="Match by triggers instead of by address.")] = False,
     weights: Annotated[
@@ -75,7 +75,7 @@ async def parse_pair(
     return Pair(other, match, weights and not match, layer)
 
 
-ThePair = Annotated[Pair, Depends(parse_pair)]
+ThePair = Annotated[Pair, Depends(_parse_pair)]
 Start = Annotated[int, Query(ge=0, le=100_000_000, description="Number of the first row.")]
 
 

@@ -186,10 +186,10 @@ async def memory_effect(
     triggers: Few = 5,
 ) -> Answer:
     """What happens to the next token when the memory is changed at its strongest triggers."""
-    return Answer(await ask_for_effect(context, address, CoefficientEdit(edit, amount), triggers))
+    return Answer(await _ask_for_effect(context, address, CoefficientEdit(edit, amount), triggers))
 
 
-async def ask_for_effect(
+async def _ask_for_effect(
     context: StudyContext, address: str, change: CoefficientEdit, triggers: int
 ) -> EffectView:
     """Run the model as it is, with the change, and with the control's."""

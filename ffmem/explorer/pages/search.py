@@ -121,7 +121,7 @@ async def search_page(
         return await render_page(request, SEARCH_SECONDS, word_text, question)
     if question.by != "phrase":
         return await render_page(request, SEARCH_SECONDS, _search_text, question, first)
-    firing = await firing_memories(context, question.text)
+    firing = await _firing_memories(context, question.text)
     return HTMLResponse(_search_text(request.app, request.scope["path"], question, first, firing))
 
 
@@ -248,11 +248,11 @@ async def find_memories(
     check_layer(context.store, question.layer)
     firing = None
     if question.by == "phrase":
-        firing = await firing_memories(context, question.text)
+        firing = await _firing_memories(context, question.text)
     return answer(context.search, question, first, count, firing, count <= MOST_EXPLAINED)
 
 
-async def firing_memories(context: StudyContext, phrase: str) -> Matches:
+async def _firing_memories(context: StudyContext, phrase: str) -> Matches:
     """What the model says of a phrase; asked once, then kept, so that pages of it are quick."""
     known = context.firing
     if not phrase.strip():

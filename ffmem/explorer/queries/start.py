@@ -191,7 +191,7 @@ def prompt_examples(context: StudyContext) -> tuple[PromptExample, ...]:
     right_ones = [] if known is None else agreeing_rows(context, known)
     agreeing = []
     for cell in map(context.store.cells.address, right_ones):
-        right = [one.before + one.last for _, one in agreeing_triggers(context, cell)]
+        right = [one.prefix for _, one in agreeing_triggers(context, cell)]
         agreeing += [PromptExample(min(right, key=len), f"{cell}=0")] if right else []
     if agreeing:
         return tuple(agreeing[:EXAMPLES])
@@ -202,7 +202,7 @@ def prompt_examples(context: StudyContext) -> tuple[PromptExample, ...]:
         rows = cells.rows_of(layer)
         cell = cells.address(rows.start + int(largest[rows].argmax()))
         for trigger in context.store.triggers(cell)[:1]:
-            found[trigger.before + trigger.last] = f"{cell}=0"
+            found[trigger.prefix] = f"{cell}=0"
     return tuple(PromptExample(text, edit) for text, edit in list(found.items())[:EXAMPLES])
 
 
