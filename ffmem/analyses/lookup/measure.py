@@ -165,8 +165,8 @@ def stands_for(store: ScanStore | None, cell: Address) -> tuple[str, ...]:
     """The patterns of a cell's triggers, those of most triggers first, or else triggers."""
     if store is None or cell.layer not in store.memories:
         return ()
-    patterns = study_patterns(store.folder).of(str(cell))
+    patterns = study_patterns(store.folder).foremost(str(cell))
     if patterns:
-        return tuple(one.description for one in patterns[:LINES])
+        return tuple(one.told for one in patterns[:LINES])
     folded = fold_equal(store.triggers(cell)[: 5 * LINES], LINES)
     return tuple(str(Snippet.of(one, BEFORE)).strip() for one, _ in folded)
