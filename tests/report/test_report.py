@@ -43,10 +43,11 @@ from ffmem.errors import StoreError
 from ffmem.figures import style
 from ffmem.figures.saving import rows_of
 from ffmem.records import to_plain
+from ffmem.report import examples
 from ffmem.report.about import references
 from ffmem.report.build import Report, build, chapters, html
 from ffmem.report.comparison import compare, shared_charts, summarise, write_comparison
-from ffmem.report.examples import annotated_key
+from ffmem.report.examples import annotated_key, key_rows, whole_words
 from ffmem.report.rendering import script_source
 from ffmem.workflows import control_analyses
 
@@ -493,6 +494,48 @@ def test_a_comparison_that_cannot_be_written_is_refused_before_it_is_made(
 def test_studies_of_one_model_are_told_apart_by_folder(toy_study: Study) -> None:
     labels = [side.label for side in compare([summarise(toy_study)] * 2).studies]
     assert labels == ["tiny:opt (opt)"] * 2
+
+
+def test_table_1_prefers_patterns_of_whole_words_and_shows_one_of_each_kind(
+    toy_study: Study, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide, clear = toy_study.store.cells.in_layer(2, [5, 6])
+    patterns = (
+        Pattern(wide, "ends with a piece", "shallow", tuple(range(1, 11)), "rules"),
+        Pattern(clear, "ends with a word", "shallow", (1, 2, 3, 5), "rules"),
+        Pattern(clear, "ends with more", "shallow", (1, 2, 3), "rules"),
+        Pattern(clear, "about: a, b, c", "semantic", (3, 4, 5), "rules"),
+    )
+    found = replace(toy_study.result("patterns"), records=patterns, readings=None)
+    monkeypatch.setattr(examples, "whole_words", lambda *_: frozenset())
+    (row,) = key_rows(found, toy_study.store)
+    assert (row.key, row.patterns) == (wide, patterns[:1])
+    monkeypatch.setattr(
+        examples, "whole_words", lambda _, key: frozenset({1, 2, 3} if key == clear else ())
+    )
+    (row,) = key_rows(found, toy_study.store)
+    assert (row.key, row.patterns) == (clear, (patterns[1], patterns[3]))
+    triggers = toy_study.store.triggers(clear)
+    both_first = [triggers[rank - 1].before + triggers[rank - 1].last for rank in (3, 5, 1, 2)]
+    texts = [one.trigger.before + one.trigger.last for one in row.triggers]
+    assert texts == list(dict.fromkeys(both_first))[:3]
+    page = chapters(replace(report, keys=(row,)))["keys"]
+    assert "ends with a word" in page
+    assert "about: a, b, c" in page
+
+
+def test_whole_words_stand_between_spaces_or_marks(toy_study: Study) -> None:
+    counts = {True: 0, False: 0}
+    for key in toy_study.store.cells.in_layer(2, range(20)):
+        found = whole_words(toy_study.store, key)
+        for rank, one in enumerate(toy_study.store.triggers(key)[:25], 1):
+            parted = [
+                (one.before[-1:] + one.last[:1]).isalnum() and bool(one.before),
+                (one.last[-1:] + one.next[:1]).isalnum() and bool(one.next),
+            ]
+            counts[rank in found] += 1
+            assert (rank in found) == (not any(parted))
+    assert min(counts.values()) > 0
 
 
 def test_table_3_shows_one_key_with_all_its_triggers_and_pattern_numbers(
