@@ -247,6 +247,31 @@ def test_language_models_that_read_blind_count_before_the_rule_and_are_called_so
     assert row.controls[-1].name == "permuted weights"
     assert row.controls[-1].number == verdict_of(found_now, row.verdict.name).number
     assert note not in html(build(toy_study))
+    assert pages["keys"].index('id="figure-patterns-read-blind"') < pages["keys"].index(
+        'id="figure-patterns"'
+    )
+    assert "patterns-read-blind" in next(
+        one.open_figures for one in found_now.sections if one.name == "keys"
+    )
+
+
+def test_a_language_model_of_the_user_s_choice_is_called_one_at_first_sight(
+    toy_study: Study, tmp_path: Path
+) -> None:
+    study = open_study(shutil.copytree(toy_study.folder, tmp_path / "study"))
+    folder, rule = study.store.folder, study.result("patterns")
+    for name in ("llm:model", "ann"):
+        mine = JudgesPatterns(replace(rule.summary, annotator=name), rule.controls)
+        file = folder.result("patterns-" + name.replace(":", "-"))
+        write_result(file, ResultFile(file.stem, {}, 0.0, mine))
+        found = build(open_study(study.folder))
+        note = "A language model has read the keys of this study blind, and no person."
+        assert found.read_by_models == (note if name == "llm:model" else "")
+        assert f"by {name}" in chapters(found)["keys"]
+        if name == "llm:model":
+            page = html(found)
+            assert 0 < page.index(note) < page.index('<ul class="lead">')
+            assert "“llm:”, a language model has read keys" in chapters(found)["keys"]
 
 
 def test_what_people_said_is_read_from_the_study(toy_study: Study, tmp_path: Path) -> None:

@@ -171,9 +171,9 @@ def _by_annotators(
         same = decide(judge.permuted, judge.controls, True)
         weakest = replace(weakest, same_judge=same)
     rule = decide(result.rule.summary, result.rule.controls, False).number.estimate
-    by = f"by {judge.summary.annotator}"
-    if is_person(judge.summary.annotator) or len(result.judges) > 1:
-        kind = "people" if is_person(judge.summary.annotator) else "language models"
+    by = f"by {judge.annotator}"
+    if is_person(judge.annotator) or len(result.judges) > 1:
+        kind = "people" if is_person(judge.annotator) else "language models"
         by += f", the hardest to convince of {len(result.judges)} {kind}"
     agreement = "" if math.isnan(result.alpha) else f" (alpha {result.alpha:.2f})"
     weakest = replace(weakest, awaits="more keys, read by the same")
@@ -219,13 +219,11 @@ def _judges_of_patterns(folder: StudyFolder) -> tuple[JudgesPatterns, ...]:
 def with_judgements(result: PatternResults, folder: StudyFolder) -> Patterns:
     """The patterns with what people said of them, or else language models that read blind."""
     judges = _judges_of_patterns(folder)
-    people = tuple(one for one in judges if is_person(one.summary.annotator))
+    people = tuple(one for one in judges if is_person(one.annotator))
     if people:
         alpha = plain_result(folder, "agreement").get("alpha")
         return JudgedPatterns(result, people, restore(float, alpha))
-    models = tuple(
-        one for one in judges if is_language_model(one.summary.annotator) and one.controls
-    )
+    models = tuple(one for one in judges if is_language_model(one.annotator) and one.controls)
     if (read := result.readings) is not None:
         models = (JudgesPatterns(read.summary, read.controls, read.permuted), *models)
     return JudgedPatterns(result, models, math.nan) if models else result

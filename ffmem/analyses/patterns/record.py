@@ -260,6 +260,11 @@ class JudgesPatterns:
     controls: tuple[ControlRate, ...]
     permuted: Summary | None = None  # where it also read keys of the model with permuted weights
 
+    @property
+    def annotator(self) -> str:
+        """Who it is, by name."""
+        return self.summary.annotator
+
 
 @dataclass(frozen=True)
 class JudgedPatterns:
