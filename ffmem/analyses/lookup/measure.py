@@ -26,7 +26,7 @@ from ffmem.text import Snippet
 STRONGEST = 3  # memories shown, beside a weak and a silent one
 WEAK = 0.1  # of what the strongest adds
 LINES = 2  # patterns or triggers of a memory
-BEFORE = 26  # characters of a trigger before its last token
+BEFORE = 32  # characters of a trigger before its last token
 TOKENS = 4  # that a value, or the layer, promotes
 FOLLOWS = 3  # next tokens
 LOOKED_AT = 64  # silent memories, for one that something in the scan fires
