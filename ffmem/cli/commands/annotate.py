@@ -23,6 +23,7 @@ from ffmem.cli.study_access import open_database, writes_study
 from ffmem.errors import AnnotatorError, StoreError, shorten
 from ffmem.files.whole_files import write_text
 from ffmem.locations import file_text
+from ffmem.store.people.annotators import RULES
 
 if TYPE_CHECKING:
     from ffmem.analyses.last_layer.record import Judgement
@@ -153,7 +154,7 @@ def rules(folder: Path, seed: int, database: str | None) -> None:
 
     annotations, store = open_database(folder, database), ScanStore.open(folder)
     answers = answers_by_rule(store, annotations.sheets(), seed)
-    new = sum(annotations.answer(sheet, "rules", patterns) for sheet, patterns in answers)
+    new = sum(annotations.answer(sheet, RULES, patterns) for sheet, patterns in answers)
     say(f"{new} new answers by rules")
 
 
@@ -214,7 +215,6 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     from ffmem.annotations.markdown import case_sheet_text
     from ffmem.annotations.sheets import draw_case_sheets
     from ffmem.errors import StoreError
-    from ffmem.store.people.annotators import RULES
 
     annotations, study = open_database(folder, database), open_study(folder)
     result = study.result("last-layer")
