@@ -26,6 +26,7 @@ def about(study: Study) -> dict[str, str]:
     counts, model = manifest.counts, manifest.key.model
     revision = f", revision {model['revision']}" if model["revision"] else ""
     sizes = " or ".join(f"{size:,}" for size in sorted(set(study.store.memories.values())))
+    readings = read_by_models(study)
     return {
         "Model": f"{model['name']}{revision} ({model['type']}, {model['dtype']})",
         "Layers": f"{len(manifest.layers)} of {sizes} memories",
@@ -35,6 +36,7 @@ def about(study: Study) -> dict[str, str]:
         "Triggers kept": f"{manifest.key.settings['top']} per memory",
         "Scan": f"{manifest.seconds:,.0f} s, scan {manifest.key.digest}",
         "ffmem": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
+        **({"Readings": readings} if readings else {}),
     }
 
 

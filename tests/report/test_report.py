@@ -272,6 +272,10 @@ def test_a_language_model_of_the_user_s_choice_is_called_one_at_first_sight(
             page = html(found)
             assert 0 < page.index(note) < page.index('<ul class="lead">')
             assert "“llm:”, a language model has read keys" in chapters(found)["keys"]
+            both = [summarise(one, figures=False) for one in (open_study(study.folder), toy_study)]
+            assert [one.about.get("Readings") for one in both] == [note, None]
+            page = write_comparison(both, tmp_path / "both.html").read_text(encoding="utf-8")
+            assert page.count(note) == 1
 
 
 def test_what_people_said_is_read_from_the_study(toy_study: Study, tmp_path: Path) -> None:
