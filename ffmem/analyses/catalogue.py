@@ -108,8 +108,9 @@ def results_with_judgements(study: Study) -> dict[str, Any]:
 
 
 def claims_on(figure: str) -> tuple[str, ...]:
-    """The claims that a figure shows, by name."""
-    return tuple(one.name for one in CLAIMS if one.figure == figure)
+    """The claims that a figure shows, by name; one of blind readings shows those of its kind."""
+    own = figure.removesuffix("-read-blind")
+    return tuple(one.name for one in CLAIMS if one.figure and one.figure == own)
 
 
 def judge(study: Study) -> list[Verdict]:

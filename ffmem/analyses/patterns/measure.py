@@ -50,7 +50,7 @@ from ffmem.analyses.patterns.record import (
     TakeoverEffects,
     trigger_labels,
 )
-from ffmem.analyses.patterns.rule_annotator import ANNOTATOR_NAME, Rule, RuleAnnotator
+from ffmem.analyses.patterns.rule_annotator import Rule, RuleAnnotator
 from ffmem.analyses.patterns.semantic_patterns import (
     TopicFinder,
     WordClasses,
@@ -61,6 +61,7 @@ from ffmem.analyses.patterns.surface_patterns import Background
 from ffmem.analyses.statistics import Interval, bootstrap, place_of, pool_by_key, resample, wilson
 from ffmem.errors import StoreError
 from ffmem.steps import steps
+from ffmem.store.people.annotators import RULES
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.slots import TRIGGERS_SHOWN
 
@@ -129,7 +130,7 @@ def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> Pattern
         for control in steps(more, "more control keys")
     ]
     return PatternResults(
-        summary=summarise_patterns(ANNOTATOR_NAME, annotated, seed),
+        summary=summarise_patterns(RULES, annotated, seed),
         controls=tuple(
             control_rate(
                 kind,
@@ -201,10 +202,10 @@ def blind_readings(
             for kind in kinds
         ),
         permuted=summarise_patterns(name, permuted_keys(), seed),
-        rule=summarise_patterns(ANNOTATOR_NAME, by_rule, seed),
+        rule=summarise_patterns(RULES, by_rule, seed),
         agreement=(
             second_reader(found),
-            PairAgreement.of(name, ANNOTATOR_NAME, len(read), labels, rule_labels),
+            PairAgreement.of(name, RULES, len(read), labels, rule_labels),
         ),
         sheets=found.read,
         found=len(found.keys) + len(found.controls),
