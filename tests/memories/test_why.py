@@ -381,6 +381,7 @@ def as_it_was(model: LanguageModel) -> Iterator[None]:
             [vars(one).keys() for one in inner.modules()],
             [config._attn_implementation, config._experts_implementation],
             torch.is_grad_enabled(),
+            torch.get_rng_state().tolist(),  # no dropout has run
         ]
 
     before = state()
@@ -397,11 +398,22 @@ def of_a_user(kind: str) -> LanguageModel:
     return model
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2_moe"])
-def test_the_users_model_stays_as_it_is(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["llama", "qwen2_moe", "gpt2"])
+@pytest.mark.parametrize("method", get_args(Method))
+def test_the_users_model_stays_as_it_is(kind: str, method: Method) -> None:
     model = of_a_user(kind)
     with as_it_was(model):
-        why(model, TEXT, top=3)
+        why(model, TEXT, top=3, method=method)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2_moe"])
+@pytest.mark.parametrize("method", get_args(Method))
+def test_gradients_flow_where_the_user_has_turned_them_off(kind: str, method: Method) -> None:
+    model = wrap(tiny_model(kind), tiny_tokenizer(), kind)
+    expected = why(model, TEXT, top=4, method=method, edges=True)
+    for off in (torch.no_grad, torch.inference_mode):
+        with off():
+            assert why(model, TEXT, top=4, method=method, edges=True) == expected
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2_moe"])

@@ -15,7 +15,7 @@ from ffmem.memories.why.passes import (
     LayerSlopes,
     Prompt,
     backward_pass,
-    constant_weights,
+    gradients_of_states,
     last_logits,
     leaves_at_sums,
     whole,
@@ -102,8 +102,7 @@ def _score_slopes(
 ) -> Iterator[list[LayerSlopes]]:
     """For each target the slopes of all layers below it; one backward pass for each."""
     with ExitStack() as stack:
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(constant_weights(model.model))
+        stack.enter_context(gradients_of_states(model.model))
         m, zeros = stack.enter_context(leaves_at_sums(model.layers))
         watched = [stack.enter_context(one.watch(1, prompt.columns)) for one in targets]
         logits = last_logits(model, prompt.tokens)

@@ -119,16 +119,20 @@ class Passes:
 
 
 @contextmanager
-def constant_weights(model: nn.Module) -> Iterator[None]:
-    """No parameter takes part in gradients inside the `with`; each is as before afterwards."""
+def gradients_of_states(model: nn.Module) -> Iterator[None]:
+    """Gradients flow inside the `with`, but to no parameter; the model is as before afterwards.
+
+    They also flow where the caller has turned them off, by `torch.no_grad` or `inference_mode`.
+    """
     learning = [one for one in model.parameters() if one.requires_grad]
-    try:
-        for one in learning:
-            one.requires_grad_(False)
-        yield
-    finally:
-        for one in learning:
-            one.requires_grad_(True)
+    with torch.inference_mode(False), evaluation_mode(model):
+        try:
+            for one in learning:
+                one.requires_grad_(False)
+            yield
+        finally:
+            for one in learning:
+                one.requires_grad_(True)
 
 
 @contextmanager
@@ -167,8 +171,7 @@ def forward_and_backward(
         return tensor.reshape(1, prompt.columns, -1)[:, -1].clone()
 
     with ExitStack() as stack:
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(constant_weights(model.model))
+        stack.enter_context(gradients_of_states(model.model))
         m, zeros = stack.enter_context(leaves_at_sums(model.layers))
         readings = stack.enter_context(record_forward(model.layers, "hrmyo", keep))
         begin = time.perf_counter()
