@@ -227,7 +227,7 @@ def linear_passes(
         return tensor.reshape(1, prompt.columns, -1)[:, -1].clone()
 
     with ExitStack() as stack:
-        stack.enter_context(gradients_of_states(model.model))
+        stack.enter_context(gradients_of_states(model))
         with torch.no_grad():
             norms = _norms_in(model, prompt, blocks)
         rules = _Rules(blocks, norms)
