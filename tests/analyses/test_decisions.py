@@ -18,8 +18,16 @@ from ffmem.analyses.open_claims.decisions import (
     next_steps,
     take,
 )
-from ffmem.analyses.open_claims.looks import RESULT, read_looks
+from ffmem.analyses.open_claims.looks import (
+    RESULT,
+    ClaimLook,
+    first_looks,
+    read_looks,
+    write_looks,
+)
 from ffmem.analyses.open_claims.needs import need_of_units
+from ffmem.analyses.patterns.record import JudgesPatterns
+from ffmem.analyses.result_files import ResultFile, read_result, write_result
 from ffmem.analyses.runner import run_analyses
 from ffmem.analyses.study import Study, open_study
 from ffmem.store.folder import StudyFolder
@@ -127,6 +135,32 @@ def test_a_look_that_read_all_of_the_text_wants_more_text(
     after = measurements(study, looks)[name]
     assert (after.amount, after.most) == (amount, there if ends else None)
     assert need_of_units(after, 2).kind == ("text" if ends else "more")
+
+
+def test_a_look_ends_when_people_have_judged_or_a_control_is_new(
+    toy_study: Study, tmp_path: Path
+) -> None:
+    study, name = copy(toy_study.folder, tmp_path / "study"), "every-key-has-a-pattern"
+    folder, claim = study.store.folder, next(one for one in CLAIMS if one.name == name)
+    finding = claim.find({"patterns": study.result("patterns")})
+    assert finding is not None
+    control = folder.control("permuted-weights").result("patterns")
+    absent = control.rename(tmp_path / "patterns.json")
+    first = first_looks(folder, claim.analyses)
+    write_looks(folder, {name: ClaimLook(name, 2, 9, 1.0, finding, {}, first)}, 1.0)
+    assert words(open_study(study.folder))[name][1] == 2
+    absent.rename(control)
+    assert words(open_study(study.folder))[name][1] == 1
+    first = first_looks(folder, claim.analyses)
+    write_looks(folder, {name: ClaimLook(name, 2, 9, 1.0, finding, {}, first)}, 1.0)
+    assert words(open_study(study.folder))[name][1] == 2
+    rule = study.result("patterns")
+    person = JudgesPatterns(replace(rule.summary, annotator="ann"), rule.controls)
+    write_result(folder.result("patterns-ann"), ResultFile("patterns-ann", {}, 0.0, person))
+    assert words(open_study(study.folder))[name][1] == 1
+    found = next(one for one in open_study(study.folder).verdicts if one.name == name).finding
+    assert found is not None
+    assert "by ann" in found.detail
 
 
 def test_without_time_nothing_is_measured(toy_study: Study, tmp_path: Path) -> None:
