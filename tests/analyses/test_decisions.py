@@ -137,6 +137,22 @@ def test_a_look_that_read_all_of_the_text_wants_more_text(
     assert need_of_units(after, 2).kind == ("text" if ends else "more")
 
 
+@pytest.mark.parametrize("faster", ["removal", "causal"])
+def test_what_is_measured_first_does_not_depend_on_how_long_it_took(
+    faster: str, toy_study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, taken = copy(toy_study.folder, tmp_path / "study"), list[str]()
+    for name in AGAIN:
+        path = study.store.folder.result(name)
+        write_result(path, replace(read_result(path), seconds=1.0 if name == faster else 9.0))
+    monkeypatch.setattr(
+        "ffmem.analyses.open_claims.decisions.take",
+        lambda _study, step, _inputs: taken.append(step.analysis),
+    )
+    decide_claims(study, inputs_of(study), 1e6)
+    assert tuple(taken) == AGAIN
+
+
 def test_a_look_ends_when_people_have_judged_or_a_control_is_new(
     toy_study: Study, tmp_path: Path
 ) -> None:
