@@ -240,6 +240,10 @@ def test_a_plan_counts_chosen_layers_and_what_is_there(relu: LanguageModel, corp
     some = estimate(relu, plan, sizes, ["values", "removal"], there=["scan", "ranking", "values"])
     assert set(some.seconds) == {"removal", "report"}
     assert some.there == ("scan", "ranking", "values")
+    first = estimate(relu, plan, sizes, ["values", "removal"])
+    assert "upper-values-agree" in first.undecided
+    assert some.undecided == first.undecided  # a study that was stopped leaves as much open
+    assert not estimate(relu, plan, sizes, ["values"], there=["scan", "values"]).undecided
 
 
 def test_a_plan_counts_no_sentence_that_the_text_lacks(relu: LanguageModel, corpus: Path) -> None:
