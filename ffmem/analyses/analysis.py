@@ -135,7 +135,10 @@ class PaperQuestion(Generic[R]):
 
 @dataclass(frozen=True)
 class Growth:
-    """What a later look measures more of: a field of `Sizes`, and its units in words."""
+    """What a later look measures more of: a field of `Sizes`, and its units in words.
+
+    They are what the claims' intervals are over, so that these shrink with more of them.
+    """
 
     size: str
     unit: str

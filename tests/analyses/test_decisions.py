@@ -31,6 +31,7 @@ from ffmem.analyses.result_files import ResultFile, read_result, write_result
 from ffmem.analyses.runner import run_analyses
 from ffmem.analyses.study import Study, open_study
 from ffmem.store.folder import StudyFolder
+from tests.small_study import FEW
 
 AGAIN = ("removal", "causal")  # what is measured again here; patterns would take longer
 InputsOf = Callable[[str], StudyInputs | None]
@@ -135,6 +136,24 @@ def test_a_look_that_read_all_of_the_text_wants_more_text(
     after = measurements(study, looks)[name]
     assert (after.amount, after.most) == (amount, there if ends else None)
     assert need_of_units(after, 2).kind == ("text" if ends else "more")
+
+
+@pytest.mark.usefixtures("few_calibration_keys")
+def test_what_a_later_look_measures_more_of_is_what_every_claims_intervals_are_over(
+    toy_study: Study,
+) -> None:
+    growing = {name: row.grows for name, row in ANALYSES.items() if row.grows is not None}
+    first = inputs_of(toy_study, tuple(growing))("composition")
+    assert first is not None
+    sizes = {size: 3 * getattr(FEW, size) for size in {one.size for one in growing.values()}}
+    larger = StudyInputs(first.model, first.store, replace(FEW, **sizes), first.valid, first.seed)
+    results = {name: ANALYSES[name].measure(larger) for name in growing}
+    at_first = {one.name: one.finding for one in toy_study.verdicts}
+    for claim in CLAIMS:
+        after, before = claim.find(results), at_first[claim.name]
+        if after is not None and before is not None and not after.whole:
+            for one, other in zip(after.effects, before.effects, strict=True):
+                assert one.found.n > other.found.n, (claim.name, one.name)
 
 
 @pytest.mark.parametrize("faster", ["removal", "causal"])
