@@ -331,8 +331,8 @@ class Tally:
         denied = f", {failing} {'does' if failing == 1 else 'do'} not"
         if self.untested:
             rest = undecided - self.untested
-            words = f"{self.untested} of {self.claims} claims of the paper may hold, but there are "
-            words += "no controls to compare with"
+            words = f"{self.untested} of {self.claims} claims of the paper may hold, but have no "
+            words += "controls to compare with"
             if holding:
                 words += f", {holding} hold{'s' * (holding == 1)}"
             return words + f"{denied} hold" + (f", {rest} undecided" if rest else "")
