@@ -268,13 +268,14 @@ def decide(
     """
     if finding is None:
         return "undecided", "not measured"
-    if reason := finding.reason or unfit(finding):
-        return "undecided", reason
+    if finding.reason:
+        return "undecided", finding.reason
     denied, hardest = chance_of_less <= ERROR_RATE, controls[0] if controls else None
-    if failing := [effect for effect in finding.effects if effect.found.high <= effect.bar]:
-        if denied:
-            return "does not hold", failing[0].name
-        return "undecided", f"below the bar, {CORRECTION}"
+    failing = [effect for effect in finding.effects if effect.found.high <= effect.bar]
+    if denied and (known := [effect for effect in failing if effect.found.n >= FEWEST]):
+        return "does not hold", known[0].name  # whatever is not known of the others
+    if reason := unfit(finding) or (f"below the bar, {CORRECTION}" if failing else ""):
+        return "undecided", reason
     reaching = [effect for effect in finding.effects if effect.found.low <= effect.bar]
     if hardest is not None and denied and is_less(hardest, bool(reaching)):
         return "does not hold", f"less than with {hardest.kind}"

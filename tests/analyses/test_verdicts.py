@@ -400,7 +400,11 @@ def test_every_effect_must_pass_its_bar_and_have_enough_behind_it() -> None:
     assert decide(finding(good, effect(-2, -1)), (), 0.0, 0.0)[0] == "does not hold"
     assert decide(finding(good, effect(-1, 1)), (), 0.0, 0.0)[0] == "undecided"
     few = effect(2, 3, n=FEWEST - 1)
-    assert decide(finding(few), (), 0.0, 0.0) == ("undecided", f"only {FEWEST - 1} observations")
+    unsure = ("undecided", f"only {FEWEST - 1} observations")
+    assert decide(finding(few), (), 0.0, 0.0) == unsure
+    assert decide(finding(good, few), (), 0.0, 0.0) == unsure
+    assert decide(finding(few, effect(-2, -1)), (), 1.0, 0.0)[0] == "does not hold"
+    assert decide(finding(good, effect(-2, -1, n=FEWEST - 1)), (), 1.0, 0.0) == unsure
     assert decide(finding(effect(math.nan, math.nan)), (), 0.0, 0.0)[0] == "undecided"
 
 
