@@ -42,13 +42,16 @@ def test_few_keys_leave_claims_open_and_many_do_not() -> None:
     assert "a-third-is-settled-early" not in names(found)
     short = replace(few, tokens=25 * 40)  # forty sentences have forty prefixes
     assert "a-third-is-settled-early" in names(open_claims(short, STANDARD))
+    gated = replace(few, memories=3 * 1536, signs=2)  # a memory's two cells are one unit
+    assert "5,500 memories, not 4,608" in open_claims(gated, ("values",))
     assert names(open_claims(few, ("values",))) == {"sure-values-are-right", *upper_values(found)}
 
 
 @pytest.mark.parametrize("layers", [1, 3, 8, 30])
 def test_where_layers_are_few_each_has_more_keys_and_memories(layers: int) -> None:
     work = replace(DEMO, layers=layers, memories=layers * 1536, sizes=sizes_of("small", layers))
-    found = {what for what in open_claims(work, STANDARD) if "values" not in what}
+    names_of = [name for name in STANDARD if name != "values"]  # which reads all there are
+    found = set(open_claims(work, names_of))
     assert found <= {"people", f"160 keys, not {layers * work.sizes.pattern_keys}"}
 
 

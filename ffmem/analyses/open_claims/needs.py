@@ -97,7 +97,7 @@ def _need_of(
             sure = decides(replace(found, alone="as if it beat them"), (), math.inf, times)
             return Need("controls", "controls") if sure else ON_THE_BAR
         sure = decides(found, _without_deviation(one.controls), math.inf, times)
-        return Need("controls", "more controls, which differ too much") if sure else ON_THE_BAR
+        return Need("nothing", "the controls differ too much") if sure else ON_THE_BAR
     if one.look >= MOST_LOOKS:
         return ON_THE_BAR
     if measured is None or not measured.unit or found.whole:
