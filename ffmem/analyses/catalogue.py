@@ -155,8 +155,6 @@ def measurement(study: Study, name: str) -> Measurement:
     if grows.size != "sample":
         signs, memories = study.store.cells.signs, study.store.memories
         most = len(signs) * max(memories.values())
-        if grows.size == "tested_triggers":
-            most = int(study.store.manifest.key.settings["top"])
         return Measurement(amount, grows.unit, file.seconds, most)
     seconds = sum(study.record(one).seconds for one in PREFIX_ANALYSES if one in study.names)
     there = study.result(name).sentences

@@ -134,7 +134,7 @@ def test_without_controls_no_claim_is_said_to_hold_or_not(
     print_verdicts(terminal(), [alone, alone, verdict("does not hold")])
     said = " ".join(capsys.readouterr().out.split())
     assert said.startswith(
-        "2 of 3 claims of the paper may hold, but there are no controls to compare with, "
+        "2 of 3 claims of the paper may hold, but have no controls to compare with, "
         "1 does not hold claim here control ✗ a-claim"
     )
 

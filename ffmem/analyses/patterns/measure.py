@@ -68,7 +68,7 @@ from ffmem.store.slots import TRIGGERS_SHOWN
 FEATURE_PREFIXES = 6_000  # random prefixes that features are counted over
 POOL = 1_500  # of them, those that meanings are measured on and pseudo-keys drawn from
 CALIBRATION = 150  # pseudo-keys of each kind that set the nearness of meanings
-CONTROL_KEYS = 35  # of a kind a layer, at least: 560 in 16 layers tell 7 % from 10 %
+CONTROLS_A_KEY = 7  # of a kind: 560 beside 80 keys tell 7 % from 10 %
 REFERENCE = 200  # random prefixes that show where a ticked pattern ends
 KEYS_AT_ONCE = 4096  # whose triggers are compared with each other
 PURPOSE = "patterns"  # sheets for people draw the same keys
@@ -104,7 +104,7 @@ def _calibration_keys(store: ScanStore, seed: int) -> list[Address]:
 
 
 def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> PatternResults:
-    """Annotate `keys` random keys per layer, and some times as many controls a kind, by rule."""
+    """Annotate `keys` random keys per layer, and so many times as many controls a kind, by rule."""
     annotator, pseudo = rule_annotator(store, seed)
     drawn = random_keys(store, keys, seed, PURPOSE)
     annotated: list[KeyPatterns] = []
@@ -124,7 +124,7 @@ def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> Pattern
         (control, tuple(rule.pattern for rule in trial.rules))
         for control, trial in zip(controls, control_trials, strict=True)
     ]
-    more = _more_controls(store, pseudo, annotated, -(-CONTROL_KEYS // keys) - 1)
+    more = _more_controls(store, pseudo, annotated, CONTROLS_A_KEY - 1)
     seen += [
         (control, annotator.patterns(None, control.shown))
         for control in steps(more, "more control keys")
