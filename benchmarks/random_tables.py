@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from ffmem import demo
-from ffmem.analyses.analysis import SMALL_SIZES
+from ffmem.analyses.analysis import sizes_of
 from ffmem.analyses.catalogue import ANALYSES, CLAIMS, PREFIX_ANALYSES
 from ffmem.analyses.controls import permuted_model, untrained_model
 from ffmem.analyses.inputs.study_inputs import (
@@ -132,7 +132,8 @@ def study_of(model: LanguageModel, text: Path, seed: int, folder: Path) -> Study
     """A model and its scan of a text."""
     settings = ScanSettings(top=25, sample=8, signed=model.gated)
     plan = ScanPlan(Source(str(text)), settings, SentenceSettings())
-    return StudyInputs(model, run_scan(model, plan, folder), SMALL_SIZES, plan.source, seed)
+    store = run_scan(model, plan, folder)
+    return StudyInputs(model, store, sizes_of("small", len(store.memories)), plan.source, seed)
 
 
 def judge_study(study: StudyInputs, judged: Sequence[str], folder: Path) -> list[Verdict]:

@@ -43,7 +43,7 @@ def calibration_on_few_keys() -> Iterator[None]:
             ("CALIBRATION", 21),
             ("FEATURE_PREFIXES", 1500),
             ("POOL", 400),
-            ("CONTROL_KEYS", 2),
+            ("CONTROLS_A_KEY", 1),
         ):
             patch.setattr(f"ffmem.analyses.patterns.measure.{name}", number)
         yield

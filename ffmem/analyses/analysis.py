@@ -41,18 +41,19 @@ SMALL_SIZES = Sizes(
     removal_keys=15,
     removal_triggers=8,
     lens_memories=6,
-    causal_memories=4,
+    causal_memories=2,
 )
 SIZES = {"paper": PAPER_SIZES, "small": SMALL_SIZES}
-ENOUGH_MEMORIES = 32  # of all layers: silencing them differs from silencing others by 10 deviations
+OF_ALL_LAYERS = {"pattern_keys": 80, "removal_keys": 128, "causal_memories": 32}  # decide most
 
 
 def sizes_of(size: str, layers: int) -> Sizes:
-    """The sizes of that name, with as few memories a layer to silence as decide together."""
+    """The sizes of that name; where layers are few, each has more of what decides together."""
     found = SIZES[size]
     if size != "small":
         return found
-    return replace(found, causal_memories=min(found.causal_memories, -(-ENOUGH_MEMORIES // layers)))
+    shares = {name: -(-number // layers) for name, number in OF_ALL_LAYERS.items()}
+    return replace(found, **{name: max(getattr(found, name), one) for name, one in shares.items()})
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,10 @@ SAMPLE_ARRAYS = {"sample": _sample_arrays}  # of analyses of all layers at the s
 
 @dataclass(frozen=True)
 class Growth:
-    """What a later look measures more of: a field of `Sizes`, and its units in words."""
+    """What a later look measures more of: a field of `Sizes`, and its units in words.
+
+    They are what the claims' intervals are over, so that these shrink with more of them.
+    """
 
     size: str
     unit: str

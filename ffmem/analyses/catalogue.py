@@ -108,8 +108,9 @@ def results_with_judgements(study: Study) -> dict[str, Any]:
 
 
 def claims_on(figure: str) -> tuple[str, ...]:
-    """The claims that a figure shows, by name."""
-    return tuple(one.name for one in CLAIMS if one.figure == figure)
+    """The claims that a figure shows, by name; one of blind readings shows those of its kind."""
+    own = figure.removesuffix("-read-blind")
+    return tuple(one.name for one in CLAIMS if one.figure and one.figure == own)
 
 
 def judge(study: Study) -> list[Verdict]:
@@ -154,8 +155,6 @@ def measurement(study: Study, name: str) -> Measurement:
     if grows.size != "sample":
         signs, memories = study.store.cells.signs, study.store.memories
         most = len(signs) * max(memories.values())
-        if grows.size == "tested_triggers":
-            most = int(study.store.manifest.key.settings["top"])
         return Measurement(amount, grows.unit, file.seconds, most)
     seconds = sum(study.record(one).seconds for one in PREFIX_ANALYSES if one in study.names)
     there = study.result(name).sentences

@@ -272,9 +272,9 @@ ONE_SEED = 0.15
 def beyond_seeds(kinds: Sequence[Sequence[Interval]]) -> list[Interval]:
     """For every kind the mean of its seeds, and the interval in which another seed would lie.
 
-    The deviation between seeds is that of all kinds together, since there are few of each, or that
-    of the kind where it is larger; where no kind has two seeds it is taken as a share of the
-    number, and at least as its own error.
+    The deviation of seeds is that of all kinds together, since there are few of each, or that of
+    the kind where it is larger; where no kind has two seeds it is taken as a share of the number,
+    and at least as its own error. From the mean another seed deviates by more than from the truth.
     """
     means = [fmean(one.estimate for one in found) for found in kinds]
     freedom = sum(len(found) - 1 for found in kinds)
@@ -297,7 +297,7 @@ def beyond_seeds(kinds: Sequence[Sequence[Interval]]) -> list[Interval]:
             variance = max(sum(squares) / freedom, own / max(count - 1, 1))
             reach = quantile * (variance * (1 + 1 / count)) ** 0.5
         else:
-            reach = max(REACH * ONE_SEED * abs(mean), (down + up) / 2)
+            reach = max(REACH * ONE_SEED * abs(mean), (down + up) / 2) * 2**0.5  # of two seeds
         down, up = ((half**2 + reach**2) ** 0.5 for half in (down, up))
         spans.append(Interval(mean, mean - down, mean + up, min(one.n for one in found)))
     return spans

@@ -268,13 +268,14 @@ def decide(
     """
     if finding is None:
         return "undecided", "not measured"
-    if reason := finding.reason or unfit(finding):
-        return "undecided", reason
+    if finding.reason:
+        return "undecided", finding.reason
     denied, hardest = chance_of_less <= ERROR_RATE, controls[0] if controls else None
-    if failing := [effect for effect in finding.effects if effect.found.high <= effect.bar]:
-        if denied:
-            return "does not hold", failing[0].name
-        return "undecided", f"below the bar, {CORRECTION}"
+    failing = [effect for effect in finding.effects if effect.found.high <= effect.bar]
+    if denied and (known := [effect for effect in failing if effect.found.n >= FEWEST]):
+        return "does not hold", known[0].name  # whatever is not known of the others
+    if reason := unfit(finding) or (f"below the bar, {CORRECTION}" if failing else ""):
+        return "undecided", reason
     reaching = [effect for effect in finding.effects if effect.found.low <= effect.bar]
     if hardest is not None and denied and is_less(hardest, bool(reaching)):
         return "does not hold", f"less than with {hardest.kind}"
@@ -331,8 +332,8 @@ class Tally:
         denied = f", {failing} {'does' if failing == 1 else 'do'} not"
         if self.untested:
             rest = undecided - self.untested
-            words = f"{self.untested} of {self.claims} claims of the paper may hold, but there are "
-            words += "no controls to compare with"
+            words = f"{self.untested} of {self.claims} claims of the paper may hold, but have no "
+            words += "controls to compare with"
             if holding:
                 words += f", {holding} hold{'s' * (holding == 1)}"
             return words + f"{denied} hold" + (f", {rest} undecided" if rest else "")

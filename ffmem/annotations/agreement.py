@@ -282,7 +282,7 @@ def patterns_by_annotator(
         known = ", ".join(sorted({answer.annotator for answer in answers})) or "nobody yet"
         raise StoreError(
             f"there are no answers by {annotator!r} (answers are by: {known}); import sheets with "
-            "`ffmem annotate import`"
+            "`ffmem annotate import`, or ask a model with `ffmem annotate llm`"
         )
     controls = []
     for kind in ("random", "matched"):

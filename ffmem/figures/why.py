@@ -15,6 +15,7 @@ from ffmem.text import visible_token
 
 CELL, ROW = 26, 18  # pixels of a place and of a layer in the heat map
 NODE = 70  # pixels of a memory in the graph
+GOLDEN = (5**0.5 - 1) / 2  # its multiples, without their whole part, keep apart
 Node = tuple[Address, int]  # a memory at a place
 
 
@@ -87,12 +88,16 @@ def edge_graph(found: Why) -> Any:
         labelExpr=f"{json.dumps(shown)}[indexof({at}, datum.value)]",
         labelAngle=-60,
     )
+    numbers = [node[0].layer for node in where]
+    layers = alt.Axis(values=list(range(min(numbers), max(numbers) + 1)), format="d")
     lines = (
         style.base(rows)
         .mark_rule(opacity=0.7)
         .encode(
-            x=alt.X("x:Q", scale=alt.Scale(zero=False), axis=places, title="tokens read"),
-            y=alt.Y("y:Q", title="layer"),
+            x=alt.X(
+                "x:Q", scale=alt.Scale(zero=False, padding=20), axis=places, title="tokens read"
+            ),
+            y=alt.Y("y:Q", scale=alt.Scale(zero=False), axis=layers, title="layer"),
             x2="x2",
             y2="y2",
             color=style.series("wakes", ("wakes", "holds back"), (style.BLUE, style.ORANGE)),
@@ -120,7 +125,8 @@ def edge_graph(found: Why) -> Any:
 def layout(found: Why) -> tuple[dict[Node, float], dict[int, float]]:
     """Where each memory of the graph stands from left to right, and the middle of each place.
 
-    A place is as wide as the layer with most of its memories.
+    A place is as wide as the layer with most of its memories. Each layer is shifted by an amount of
+    its own, so that a line passes beside memories between its ends.
     """
     nodes: dict[int, dict[int, list[Node]]] = defaultdict(lambda: defaultdict(list))
     ends = [((e.source, e.source_place), (e.target, e.target_place)) for e in found.edges]
@@ -132,8 +138,9 @@ def layout(found: Why) -> tuple[dict[Node, float], dict[int, float]]:
     for place, layers in sorted(nodes.items()):
         width = max(map(len, layers.values()))
         middles[place] = start + width / 2
-        for group in layers.values():
+        for layer, group in layers.items():
+            shift = 0.1 + 0.8 * (layer * GOLDEN % 1)
             for number, node in enumerate(group):
-                where[node] = start + (number + 0.5) * width / len(group)
+                where[node] = start + (number + shift) * width / len(group)
         start += width
     return where, middles

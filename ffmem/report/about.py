@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ffmem.analyses.catalogue import ANALYSES
+from ffmem.analyses.catalogue import ANALYSES, results_with_judgements
 from ffmem.analyses.study import Study
 from ffmem.records import to_plain
+from ffmem.store.people.annotators import is_language_model, is_person
 
 PAPER = "geva2021"
 BIBTEX = re.compile(r"^@\w+\{(\w+),\n.*?^\}$", re.MULTILINE | re.DOTALL)
+READ_BLIND = {"patterns": "the keys", "last-layer": "the last layer’s cases"}
 STATISTICS = ("wilson1927", "efron1979", "holm1979")  # of every study's intervals and verdicts
 
 
@@ -23,6 +26,7 @@ def about(study: Study) -> dict[str, str]:
     counts, model = manifest.counts, manifest.key.model
     revision = f", revision {model['revision']}" if model["revision"] else ""
     sizes = " or ".join(f"{size:,}" for size in sorted(set(study.store.memories.values())))
+    readings = read_by_models(study)
     return {
         "Model": f"{model['name']}{revision} ({model['type']}, {model['dtype']})",
         "Layers": f"{len(manifest.layers)} of {sizes} memories",
@@ -32,6 +36,7 @@ def about(study: Study) -> dict[str, str]:
         "Triggers kept": f"{manifest.key.settings['top']} per memory",
         "Scan": f"{manifest.seconds:,.0f} s, scan {manifest.key.digest}",
         "ffmem": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
+        **({"Readings": readings} if readings else {}),
     }
 
 
@@ -45,6 +50,27 @@ def what_was_read(study: Study) -> dict[str, str]:
         "Memories": f"{every['Memories']}, in {len(manifest.layers)} layers",
         "Made by": f"ffmem {manifest.versions['ffmem']}, scan {manifest.key.digest[:12]}",
     }
+
+
+def read_by_models(study: Study) -> str:
+    """What language models read in the place of people, as a sentence; empty where none did."""
+    results = results_with_judgements(study)
+    judges = {
+        name: [one.annotator for one in getattr(results.get(name), "judges", ())]
+        for name in READ_BLIND
+    }
+    read = [
+        words
+        for name, words in READ_BLIND.items()
+        if any(map(is_language_model, judges[name]))
+        or (name in results and study.result(name).readings is not None)
+    ]
+    if not read:
+        return ""
+    alone = not any(map(is_person, chain(*judges.values())))
+    return f"A language model has read {' and '.join(read)} of this study blind" + (
+        ", and no person." if alone else "."
+    )
 
 
 def settings(study: Study) -> dict[str, str]:

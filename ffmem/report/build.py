@@ -19,7 +19,14 @@ from ffmem.analyses.values.record import ValueRow
 from ffmem.analyses.verdicts import Verdict, tally
 from ffmem.files.whole_files import write_text
 from ffmem.records import json_text, to_plain
-from ffmem.report.about import about, left_out, references, settings, what_was_read
+from ffmem.report.about import (
+    about,
+    left_out,
+    read_by_models,
+    references,
+    settings,
+    what_was_read,
+)
 from ffmem.report.chapters import DrawnFigure, Section, section, sections_of, shown_by
 from ffmem.report.examples import (
     FIGURES,
@@ -64,6 +71,7 @@ class Report:
     values: tuple[ValueRow, ...]
     annotated: AnnotatedKey | None
     cases: tuple[Case, ...]
+    read_by_models: str  # what language models read, as a sentence; empty where none did
     keys_reader: str  # the language model that read keys blind; nothing where none did
     cases_reader: str  # the same of cases of the last layer
     judged: tuple[str | None, ...]  # its answer to each case
@@ -77,12 +85,6 @@ class Report:
     def headline(self) -> str:
         """How many of the paper's claims have each outcome."""
         return tally(self.verdicts).text
-
-    @property
-    def what_was_read_blind(self) -> str:
-        """What a language model read in the place of people."""
-        read = {"the keys": self.keys_reader, "the last layer’s cases": self.cases_reader}
-        return " and ".join(what for what, reader in read.items() if reader)
 
     @property
     def finding(self) -> tuple[Sentence, ...]:
@@ -143,6 +145,7 @@ def build(study: Study) -> Report:
         values=values,
         annotated=annotated_key(patterns, study.store) if patterns else None,
         cases=last.cases[:CASES] if last else (),
+        read_by_models=read_by_models(study),
         keys_reader=patterns.readings.summary.annotator if patterns and patterns.readings else "",
         cases_reader=last.readings.annotator if last and last.readings else "",
         judged=last.readings.judged[:CASES] if last and last.readings else (),

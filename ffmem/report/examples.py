@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ffmem.address import Address
+from ffmem.analyses.patterns.prefixes import trigger_prefixes
 from ffmem.analyses.patterns.record import Pattern, PatternResults
 from ffmem.analyses.study import Study
 from ffmem.analyses.values.record import ValueRow, Values
@@ -52,32 +54,51 @@ class CountedTrigger:
 
 @dataclass(frozen=True)
 class KeyRow:
-    """One row of Table 1: the key's clearest pattern."""
+    """One row of Table 1: a key's clearest pattern, and that of the other kind if it has one."""
 
     key: Address
-    kinds: str
-    description: str
-    covers: int  # triggers
+    patterns: tuple[Pattern, ...]
     by_rule: str | None  # the rule's clearest pattern, where the first is a reader's
     triggers: tuple[CountedTrigger, ...]
 
 
 def key_rows(study: PatternResults, store: ScanStore) -> tuple[KeyRow, ...]:
-    """From each part of the depth the key whose clearest pattern covers most triggers.
+    """From each part of the depth the key with the clearest pattern.
 
     By the reader where keys were read blind, and the rule's clearest pattern of the key beside it.
     """
     layers = sorted(store.memories)
-    by_key, rule = _patterns_of_drawn_keys(study), _by_key(study.records)
-    rows = []
+    by_key = _patterns_of_drawn_keys(study)
+    whole = {key: whole_words(store, key) for key in by_key}
+    clear = {
+        key: sorted(patterns, key=partial(_clearness, whole[key]), reverse=True)
+        for key, patterns in by_key.items()
+    }
+    rule, rows = _by_key(study.records), []
     for band in range(BANDS):
-        inside = [key for key in by_key if layers.index(key.layer) * BANDS // len(layers) == band]
+        inside = [key for key in clear if layers.index(key.layer) * BANDS // len(layers) == band]
         if inside:
-            best = min(inside, key=lambda key: (-len(by_key[key][0].ranks), key.index, key))
+            best = max(
+                sorted(inside, key=lambda key: (key.index, key)),
+                key=lambda key: _clearness(whole[key], clear[key][0]),
+            )
             widest = next((one.description for one in rule.get(best, ())), "none")
             by_rule = None if study.readings is None else widest
-            rows.append(_key_row(best, by_key[best], by_rule, store))
+            rows.append(_key_row(best, clear[best], by_rule, store))
     return tuple(rows)
+
+
+def whole_words(store: ScanStore, key: Address) -> frozenset[int]:
+    """The ranks of the triggers whose last token is a whole word."""
+    prefixes = enumerate(trigger_prefixes(store, key)[:TRIGGERS_SHOWN], 1)
+    return frozenset(
+        rank for rank, (prefix, _) in prefixes if not (prefix.continues or prefix.unfinished)
+    )
+
+
+def _clearness(whole: Collection[int], pattern: Pattern) -> tuple[int, int]:
+    """Triggers that a pattern covers: first those that end in a whole word, then all."""
+    return len(set(pattern.ranks) & set(whole)), len(pattern.ranks)
 
 
 def _patterns_of_drawn_keys(study: PatternResults) -> dict[Address, list[Pattern]]:
@@ -98,17 +119,22 @@ def _by_key(patterns: Sequence[Pattern]) -> dict[Address, list[Pattern]]:
 
 
 def _key_row(
-    key: Address, patterns: Sequence[Pattern], by_rule: str | None, store: ScanStore
+    key: Address, clearest_first: Sequence[Pattern], by_rule: str | None, store: ScanStore
 ) -> KeyRow:
-    first = patterns[0]
+    """The triggers shown are those that have most of the patterns, the strongest first."""
+    first = clearest_first[0]
+    patterns = (first, *[one for one in clearest_first if one.kind != first.kind][:1])
     triggers = store.triggers(key)
     times = Counter(_prefix(one) for one in triggers[:TRIGGERS_SHOWN])
-    shown = {_prefix(triggers[rank - 1]): triggers[rank - 1] for rank in sorted(first.ranks)}
+    ranks = sorted(
+        first.ranks, key=lambda rank: (-sum(rank in one.ranks for one in patterns), rank)
+    )
+    shown: dict[str, Trigger] = {}
+    for rank in ranks:
+        shown.setdefault(_prefix(triggers[rank - 1]), triggers[rank - 1])
     return KeyRow(
         key=key,
-        kinds=" + ".join(sorted({pattern.kind for pattern in patterns}, reverse=True)),
-        description=first.description,
-        covers=len(first.ranks),
+        patterns=patterns,
         by_rule=by_rule,
         triggers=tuple(
             CountedTrigger(Snippet.of(one, BEFORE), times[text])

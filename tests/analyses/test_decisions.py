@@ -18,11 +18,20 @@ from ffmem.analyses.open_claims.decisions import (
     next_steps,
     take,
 )
-from ffmem.analyses.open_claims.looks import RESULT, read_looks
+from ffmem.analyses.open_claims.looks import (
+    RESULT,
+    ClaimLook,
+    first_looks,
+    read_looks,
+    write_looks,
+)
 from ffmem.analyses.open_claims.needs import need_of_units
+from ffmem.analyses.patterns.record import JudgesPatterns
+from ffmem.analyses.result_files import ResultFile, read_result, write_result
 from ffmem.analyses.runner import run_analyses
 from ffmem.analyses.study import Study, open_study
 from ffmem.store.folder import StudyFolder
+from tests.small_study import FEW
 
 AGAIN = ("removal", "causal")  # what is measured again here; patterns would take longer
 InputsOf = Callable[[str], StudyInputs | None]
@@ -127,6 +136,66 @@ def test_a_look_that_read_all_of_the_text_wants_more_text(
     after = measurements(study, looks)[name]
     assert (after.amount, after.most) == (amount, there if ends else None)
     assert need_of_units(after, 2).kind == ("text" if ends else "more")
+
+
+@pytest.mark.usefixtures("few_calibration_keys")
+def test_what_a_later_look_measures_more_of_is_what_every_claims_intervals_are_over(
+    toy_study: Study,
+) -> None:
+    growing = {name: row.grows for name, row in ANALYSES.items() if row.grows is not None}
+    first = inputs_of(toy_study, tuple(growing))("composition")
+    assert first is not None
+    sizes = {size: 3 * getattr(FEW, size) for size in {one.size for one in growing.values()}}
+    larger = StudyInputs(first.model, first.store, replace(FEW, **sizes), first.valid, first.seed)
+    results = {name: ANALYSES[name].measure(larger) for name in growing}
+    at_first = {one.name: one.finding for one in toy_study.verdicts}
+    for claim in CLAIMS:
+        after, before = claim.find(results), at_first[claim.name]
+        if after is not None and before is not None and not after.whole:
+            for one, other in zip(after.effects, before.effects, strict=True):
+                assert one.found.n > other.found.n, (claim.name, one.name)
+
+
+@pytest.mark.parametrize("faster", ["removal", "causal"])
+def test_what_is_measured_first_does_not_depend_on_how_long_it_took(
+    faster: str, toy_study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, taken = copy(toy_study.folder, tmp_path / "study"), list[str]()
+    for name in AGAIN:
+        path = study.store.folder.result(name)
+        write_result(path, replace(read_result(path), seconds=1.0 if name == faster else 9.0))
+    monkeypatch.setattr(
+        "ffmem.analyses.open_claims.decisions.take",
+        lambda _study, step, _inputs: taken.append(step.analysis),
+    )
+    decide_claims(study, inputs_of(study), 1e6)
+    assert tuple(taken) == AGAIN
+
+
+def test_a_look_ends_when_people_have_judged_or_a_control_is_new(
+    toy_study: Study, tmp_path: Path
+) -> None:
+    study, name = copy(toy_study.folder, tmp_path / "study"), "every-key-has-a-pattern"
+    folder, claim = study.store.folder, next(one for one in CLAIMS if one.name == name)
+    finding = claim.find({"patterns": study.result("patterns")})
+    assert finding is not None
+    control = folder.control("permuted-weights").result("patterns")
+    absent = control.rename(tmp_path / "patterns.json")
+    first = first_looks(folder, claim.analyses)
+    write_looks(folder, {name: ClaimLook(name, 2, 9, 1.0, finding, {}, first)}, 1.0)
+    assert words(open_study(study.folder))[name][1] == 2
+    absent.rename(control)
+    assert words(open_study(study.folder))[name][1] == 1
+    first = first_looks(folder, claim.analyses)
+    write_looks(folder, {name: ClaimLook(name, 2, 9, 1.0, finding, {}, first)}, 1.0)
+    assert words(open_study(study.folder))[name][1] == 2
+    rule = study.result("patterns")
+    person = JudgesPatterns(replace(rule.summary, annotator="ann"), rule.controls)
+    write_result(folder.result("patterns-ann"), ResultFile("patterns-ann", {}, 0.0, person))
+    assert words(open_study(study.folder))[name][1] == 1
+    found = next(one for one in open_study(study.folder).verdicts if one.name == name).finding
+    assert found is not None
+    assert "by ann" in found.detail
 
 
 def test_without_time_nothing_is_measured(toy_study: Study, tmp_path: Path) -> None:

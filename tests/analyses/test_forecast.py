@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ffmem.analyses.analysis import SMALL_SIZES, Sizes, Workload, sizes_of
 from ffmem.analyses.catalogue import CLAIMS, STANDARD
 from ffmem.analyses.open_claims.forecast import (
@@ -30,7 +32,7 @@ def test_every_name_is_that_of_a_claim_or_analysis() -> None:
 def test_few_keys_leave_claims_open_and_many_do_not() -> None:
     assert open_claims(DEMO, STANDARD, has_readings=True) == {}
     assert open_claims_text({}) == ""
-    few = replace(DEMO, layers=3, memories=3072, sizes=sizes_of("small", 3))
+    few = replace(DEMO, layers=3, memories=3072)
     found = open_claims(few, STANDARD)
     assert {"every-key-has-a-pattern", "last-token-fades", "silencing-matters"} <= names(found)
     assert "125 keys, not 45" in found
@@ -40,7 +42,17 @@ def test_few_keys_leave_claims_open_and_many_do_not() -> None:
     assert "a-third-is-settled-early" not in names(found)
     short = replace(few, tokens=25 * 40)  # forty sentences have forty prefixes
     assert "a-third-is-settled-early" in names(open_claims(short, STANDARD))
+    gated = replace(few, memories=3 * 1536, signs=2)  # a memory's two cells are one unit
+    assert "5,500 memories, not 4,608" in open_claims(gated, ("values",))
     assert names(open_claims(few, ("values",))) == {"sure-values-are-right", *upper_values(found)}
+
+
+@pytest.mark.parametrize("layers", [1, 3, 8, 30])
+def test_where_layers_are_few_each_has_more_keys_and_memories(layers: int) -> None:
+    work = replace(DEMO, layers=layers, memories=layers * 1536, sizes=sizes_of("small", layers))
+    names_of = [name for name in STANDARD if name != "values"]  # which reads all there are
+    found = set(open_claims(work, names_of))
+    assert found <= {"people", f"160 keys, not {layers * work.sizes.pattern_keys}"}
 
 
 def upper_values(found: dict[str, list[str]]) -> set[str]:

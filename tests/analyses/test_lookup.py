@@ -7,7 +7,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from ffmem.analyses.lookup.charts import lookup_chart
+from ffmem.analyses.lookup.charts import VALUES, fit, lookup_chart, number
 from ffmem.analyses.lookup.measure import LayerLookup, layer_lookup
 from ffmem.cli import main as command_line
 from ffmem.figures.saving import picture, spec_of
@@ -74,10 +74,39 @@ def test_a_scan_names_what_keys_fire_on_and_the_picture_has_all_of_it(
     assert found.shown[-1].stands_for  # of the silent ones the first that something fires
     said = words(found)
     for one in found.shown:
-        assert f"{one.address}  {one.role}".split()[0] in said
-        assert f"{one.coefficient:.3g}" in said
+        assert str(one.address) in said
+        assert one.role in said
+        assert number(one.coefficient) in said
     assert "next word" in said
     assert f"{100 * found.follows[0].probability:.0f} %" in said
+
+
+def test_a_long_text_is_cut_and_a_short_one_is_whole() -> None:
+    model = toy_named("opt")
+    for text, cut in (("the river", False), ("the river and the stone of the bridge", True)):
+        said = words(layer_lookup(model, PromptQuestion(text), 2)).split(" | ")
+        assert ("…" in said) == cut
+
+
+def test_coefficients_are_short_and_tokens_stand_once() -> None:
+    assert [number(one) for one in (4.9, -2.687, 0.2519, 0.0, 2e-5, -2e-5)] == [
+        "4.90",
+        "−2.69",
+        "0.252",
+        "0",
+        "≈ 0",
+        "≈ 0",
+    ]
+    assert fit((" this", "this", " that", "\n"), VALUES) == "this · that · \\n"
+
+
+def test_a_picture_of_a_gated_layer_says_what_a_negative_coefficient_adds() -> None:
+    for kind in ("opt", "llama"):
+        found = layer_lookup(toy_named(kind), PromptQuestion(TEXT), 2)
+        said = words(found)
+        negative = any(one.coefficient < 0 for one in found.shown)
+        assert negative == (kind == "llama")
+        assert ("minus the value" in said) == negative
 
 
 def test_edits_hold_in_the_picture() -> None:

@@ -77,21 +77,28 @@ def test_a_claim_says_who_or_what_would_decide_it() -> None:
         "the analysis a": judged(None),
         "people": judged(replace(unsure, reason="by rule not seen", awaits="people")),
         "lies on the bar, and all there is was read": judged(replace(unsure, whole=True)),
-        "nothing here: there is nothing to measure it on": judged(finding(exactly(math.nan))),
+        "there is nothing to measure it on": judged(finding(exactly(math.nan))),
     }
     for text, verdict in needs.items():
         assert verdict.word == "undecided"
         assert verdict.need is not None
         assert verdict.need.text == text
         way = WAYS.get(verdict.need.kind, "")
-        assert verdict.need.sentence.endswith(f"{text} ({way})" if way else text)
+        said = (
+            f"what would decide it: {text} ({way})" if way else f"nothing would decide it: {text}"
+        )
+        assert verdict.need.sentence == said
     alone = judge_claims([CLAIM], {"a": finding(exactly(2, 0.1))})
     assert with_needs(alone, {"c": KEYS})[0].need == Need("controls", "controls")
+    few = judge_claims([CLAIM], {"a": finding(exactly(2, 0.1, n=15))})
+    assert with_needs(few, {"c": KEYS})[0].need == Need("controls", "controls")  # more alone is not
+    denied = judge_claims([CLAIM], {"a": finding(exactly(-2, 0.1, n=15))})
+    need = with_needs(denied, {"c": KEYS})[0].need  # which no control is needed for
+    assert need is not None
+    assert need.kind == "more"
     far = {"C": [{"a": finding(exactly(value))} for value in (-9.0, 0.0, 11.0)]}
     apart = judge_claims([CLAIM], {"a": finding(exactly(3, 0.1))}, far)
-    need = with_needs(apart, {"c": KEYS})[0].need
-    assert need is not None
-    assert need.kind == "controls"
+    assert with_needs(apart, {"c": KEYS})[0].need == Need("nothing", "the controls differ too much")
     decided = judged(finding(exactly(2, 0.1)))
     assert (decided.word, decided.need) == ("holds", None)
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from ffmem.analyses.inputs.blind_readings import READER, ReadCase, read_cases
 from ffmem.analyses.inputs.layer_readings import (
     DEFAULT_CONVENTION,
     NO_CHANGE,
@@ -18,6 +21,7 @@ from ffmem.analyses.inputs.prefix_sample import prefix_batches
 from ffmem.analyses.last_layer import measure as last_layer_module
 from ffmem.analyses.last_layer.measure import (
     Judge,
+    blind_cases,
     calibrate_nearness,
     edit_distance,
     foreign_tokens,
@@ -300,3 +304,27 @@ def test_the_share_by_chance_is_of_pairs_that_did_not_set_the_distance(
     found = last_layer(model, reading, torch.Generator().manual_seed(0))
     assert sets[0] + found.shuffled.n <= found.found
     assert found.shuffled.n >= found.found // 2
+
+
+def as_drawn(read: ReadCase) -> Case:
+    """A case that was read, as a study of the demo draws it."""
+    return Case(0, 1, read.prefix, read.old, "", read.new, None, False, "distant")
+
+
+def test_cases_that_were_read_are_found_by_their_texts_and_others_count_nowhere() -> None:
+    read = [one for one in read_cases() if not one.control]
+    blind = [as_drawn(one) for one in read_cases() if one.control]
+    cases = [as_drawn(one) for one in read]
+    found = blind_cases(cases, blind)
+    assert found is not None
+    assert (found.read, found.found) == (150, 150)
+    assert found.judged == tuple(one.answers[READER] for one in read)
+    other = [replace(one, prefix="of another text") for one in cases[:30]]
+    found = blind_cases([*other, *cases[30:]], blind[:40])
+    assert found is not None
+    assert (found.read, found.found) == (150, 110)
+    assert found.judged[:30] == (None,) * 30
+    assert found.related.n == 70
+    assert found.related.estimate == pytest.approx(found.judged.count("related") / 70)
+    assert found.controls.n == 40
+    assert blind_cases(other, blind) is None

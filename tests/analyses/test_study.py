@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,7 @@ from ffmem.scan.settings import ScanSettings
 from ffmem.store.folder import SCANNED_CONTROLS
 from ffmem.store.memory_page import MemoryPage
 from ffmem.store.scan_store import ScanStore
-from ffmem.workflows import StudyPlan, run_study_plan
+from ffmem.workflows import JUDGED, StudyPlan, run_study_plan
 from tests.analyses.conftest import lines
 from tests.small_study import FEW, small_plan
 from tests.waiting import time_limit
@@ -161,6 +162,27 @@ def test_without_a_control_of_the_same_size_nothing_that_is_learned_holds(
     assert [event.state for event in events] == ["kept", "failed", "failed", "made"]
 
 
+def test_the_same_again_by_more_threads_leaves_every_verdict(
+    toy_study: Study, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(toy_study.folder, tmp_path / "study"))
+    names, threads = sorted(JUDGED - {"patterns"}), torch.get_num_threads()
+    inputs = StudyInputs(scanned_model(toy_study.store, "cpu"), open_study(folder).store, FEW)
+    torch.set_num_threads(threads + 1)
+    try:
+        events = run_analyses(inputs, names, folder, names)
+    finally:
+        torch.set_num_threads(threads)
+    assert {event.state for event in events} == {"made"}
+    for one, other in zip(open_study(folder).verdicts, toy_study.verdicts, strict=True):
+        assert (one.name, one.word, one.reason) == (other.name, other.word, other.reason)
+        first, again = (
+            [effect.found.estimate for effect in found.finding.effects] if found.finding else []
+            for found in (one, other)
+        )
+        assert again == pytest.approx(first, abs=0.02, nan_ok=True)  # but for ties
+
+
 def test_a_study_without_text_is_one_sentence(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +240,10 @@ def test_a_plan_counts_chosen_layers_and_what_is_there(relu: LanguageModel, corp
     some = estimate(relu, plan, sizes, ["values", "removal"], there=["scan", "ranking", "values"])
     assert set(some.seconds) == {"removal", "report"}
     assert some.there == ("scan", "ranking", "values")
+    first = estimate(relu, plan, sizes, ["values", "removal"])
+    assert "upper-values-agree" in first.undecided
+    assert some.undecided == first.undecided  # a study that was stopped leaves as much open
+    assert not estimate(relu, plan, sizes, ["values"], there=["scan", "values"]).undecided
 
 
 def test_a_plan_counts_no_sentence_that_the_text_lacks(relu: LanguageModel, corpus: Path) -> None:

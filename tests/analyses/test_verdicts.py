@@ -377,9 +377,9 @@ def exact_interval(value: float) -> Interval:
 
 def test_one_seed_is_taken_to_deviate_by_a_share_and_at_least_by_its_own_error() -> None:
     (span,) = beyond_seeds([[exact_interval(40.0)]])
-    assert span.high - 40 == pytest.approx(1.96 * 40 * ONE_SEED, rel=1e-3)
+    assert span.high - 40 == pytest.approx(1.96 * 40 * ONE_SEED * 2**0.5, rel=1e-3)
     (near_zero,) = beyond_seeds([[Interval(0.1, -2.9, 3.1, 100)]])
-    assert near_zero.high - 0.1 == pytest.approx(3 * 2**0.5)
+    assert near_zero.high - 0.1 == pytest.approx(3 * 3**0.5)
     (none,) = beyond_seeds([[exact_interval(0.0)]])
     assert (none.low, none.high) == (0, 0)
 
@@ -400,7 +400,11 @@ def test_every_effect_must_pass_its_bar_and_have_enough_behind_it() -> None:
     assert decide(finding(good, effect(-2, -1)), (), 0.0, 0.0)[0] == "does not hold"
     assert decide(finding(good, effect(-1, 1)), (), 0.0, 0.0)[0] == "undecided"
     few = effect(2, 3, n=FEWEST - 1)
-    assert decide(finding(few), (), 0.0, 0.0) == ("undecided", f"only {FEWEST - 1} observations")
+    unsure = ("undecided", f"only {FEWEST - 1} observations")
+    assert decide(finding(few), (), 0.0, 0.0) == unsure
+    assert decide(finding(good, few), (), 0.0, 0.0) == unsure
+    assert decide(finding(few, effect(-2, -1)), (), 1.0, 0.0)[0] == "does not hold"
+    assert decide(finding(good, effect(-2, -1, n=FEWEST - 1)), (), 1.0, 0.0) == unsure
     assert decide(finding(effect(math.nan, math.nan)), (), 0.0, 0.0)[0] == "undecided"
 
 

@@ -322,6 +322,33 @@ def test_a_server_that_is_not_there_is_one_sentence(
     assert "nobody has answered" in err
 
 
+def test_a_model_that_only_chats_is_refused_in_one_sentence(
+    capsys: Capture, relu: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(0)
+    folder = tmp_path / "scan"
+    scanned_lines(relu, folder, [" ".join(filler(draw))[:55] for _ in range(80)], top=50, sample=9)
+    replies = iter(["I like rivers."] * 3)  # to the first sheet; the others are answered
+
+    def chat(_: object) -> Reply:
+        return Reply(next(replies, '{"patterns": []}'), 1, 1)
+
+    def opened(name: str, *_: object, **__: object) -> CachedChat:
+        return CachedChat(chat, tmp_path / name, name, 20)
+
+    monkeypatch.setattr("ffmem.annotations.chat.open_chat", opened)
+    words = ["annotate", "llm", str(folder), "--keys", "1", "--llm"]
+    code, out, _ = run(capsys, *words, "some")
+    assert code == 0
+    assert "8 of 9 sheets answered, 0 after repair" in out
+    assert "there is no JSON object in it" in out
+    replies = iter(["I like rivers."] * 27)
+    code, out, err = run(capsys, *words, "none")
+    assert code == 2
+    assert "no reply could be used, also after repair, e.g. sheet " in err
+    assert "see: ffmem patterns" not in out
+
+
 def test_the_question_names_base_rates_and_says_that_copies_count_once() -> None:
     """What careful readers were told; nothing in it tells a key from a control."""
     system, user = question(SHEET)

@@ -245,6 +245,21 @@ def test_why_shows_predicted_and_true_effects_in_one_screen(
     assert err.startswith("37 copies of 5 tokens, 37 at a time: at most about ")
 
 
+def test_the_map_of_a_long_text_has_its_last_places_and_their_numbers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ("why", "demo", "the sea and " * 36, "--against", " in", "--method", "linear")
+    code, out, _ = run(capsys, *words, "--top", "3")
+    lines = out.splitlines()
+    assert code == 0
+    assert max(map(len, lines)) <= 80
+    assert any(line.endswith(" 106 107 108 109") for line in lines)
+    assert "Predicted, by layer and the last 18 places" in out
+    assert " above ·in: difference of logits " in out
+    assert all("predict " not in line for line in lines)  # the column is called linear
+
+
 def test_why_as_json_is_the_record(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("why", "tiny:qwen2_moe", "the river", "--top", "3", "--token", "a", "--json")
     code, out, _ = run(capsys, *words)
@@ -297,7 +312,8 @@ def test_why_of_several_prompts_has_controls(
     assert "their controls" in out
     code, _, err = run(capsys, "why", "tiny:llama", "the", "--prompts", str(file))
     assert (code, "give a TEXT, or a file" in err) == (2, True)
-    code, _, err = run(capsys, "why", "tiny:llama", "--prompts", str(file), "--edges")
-    assert (code, "--prompts goes with" in err) == (2, True)
+    for more in (("--edges",), ("--position", "0"), ("--against-text", "")):
+        code, _, err = run(capsys, "why", "tiny:llama", "--prompts", str(file), *more)
+        assert (code, "--prompts goes with" in err) == (2, True)
     code, _, err = run(capsys, "why", "tiny:llama", "--prompts", str(tmp_path / "none.txt"))
     assert (code, "none.txt" in err) == (2, True)

@@ -134,7 +134,7 @@ def test_without_controls_no_claim_is_said_to_hold_or_not(
     print_verdicts(terminal(), [alone, alone, verdict("does not hold")])
     said = " ".join(capsys.readouterr().out.split())
     assert said.startswith(
-        "2 of 3 claims of the paper may hold, but there are no controls to compare with, "
+        "2 of 3 claims of the paper may hold, but have no controls to compare with, "
         "1 does not hold claim here control ✗ a-claim"
     )
 
@@ -447,6 +447,11 @@ def test_a_key_along_a_text_has_a_row_for_every_prefix(
     ends = [f"{one}[{after}]" for one, after in pairwise([*found["tokens"], "end"])]
     assert all(row.endswith(end) for row, end in zip(rows, ends, strict=True))
     assert rows[1].endswith("".join(found["tokens"][:2]) + f"[{found['tokens'][2]}]")
+    picture = tmp_path / "key.svg"
+    for other in (["--picture", str(picture)], ["--saliency"], ["--wakes", "L3.1"]):
+        with pytest.raises(click.UsageError, match=f"leave out {other[0]}"):
+            command_line.run(["show", folder, "L2.7", "--text", text, *other])
+    assert not picture.exists()
 
 
 def test_tokens_near_a_key_fit_80_columns_each_with_its_cosine() -> None:

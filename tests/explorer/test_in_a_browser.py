@@ -524,6 +524,8 @@ def test_a_prompt_from_an_example_with_a_set_at_a_position(browser: Any, address
     strongest.get_by_role("button", name="Silence").click()
     page.locator("#changes li", has_text=f"{address} silenced at {place}").wait_for()
     page.locator("#moved", has_text=f" for {address} (").wait_for()
+    told = page.locator("section:has(#pairs) > p[role=status]")  # also where it was silenced
+    assert told.inner_text() == page.locator("#moved").inner_text()
     assert page.locator("#chances th", has_text="control").count() == 1
     assert page.locator("#pairs tbody tr").count() == 20
     page.set_viewport_size({"width": 390, "height": 844})

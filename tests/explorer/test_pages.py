@@ -19,7 +19,7 @@ from ffmem.analyses.patterns.record import Pattern
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
 from ffmem.explorer.memory_parts import WEIGHT_NOTES, pattern_groups
-from ffmem.explorer.queries import start
+from ffmem.explorer.queries import overview, start
 from ffmem.explorer.queries.figures import title_inside
 from ffmem.explorer.queries.start import agreeing_rows, best_cells
 from ffmem.report.build import write_report
@@ -213,6 +213,18 @@ def test_patterns_that_cover_new_triggers_are_shown_and_the_rest_is_folded() -> 
     mine = pattern("verbs", 1, 2, 3, annotator="ann")
     groups = pattern_groups([said, again, other, few, mine])
     assert groups == [("rules", [said, other, few], [again]), ("ann", [mine], [])]
+
+
+def test_the_overview_says_that_a_language_model_has_read(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = unescape(client.get("/").text)
+    assert "A language model" not in page
+    monkeypatch.setattr(overview, "read_by_models", lambda _: "A language model has read.")
+    assert " undecided. A language model has read.</p>" in client.get("/").text
+    said = [one["finding"]["detail"] for one in client.get("/api/overview").json()["claims"]]
+    for detail in filter(None, said):
+        assert f"<small>{detail}</small>" in page
 
 
 def test_a_scan_without_results_has_a_start(

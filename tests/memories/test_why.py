@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -381,6 +381,7 @@ def as_it_was(model: LanguageModel) -> Iterator[None]:
             [vars(one).keys() for one in inner.modules()],
             [config._attn_implementation, config._experts_implementation],
             torch.is_grad_enabled(),
+            torch.get_rng_state().tolist(),  # no dropout has run
         ]
 
     before = state()
@@ -397,11 +398,22 @@ def of_a_user(kind: str) -> LanguageModel:
     return model
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2_moe"])
-def test_the_users_model_stays_as_it_is(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["llama", "qwen2_moe", "gpt2"])
+@pytest.mark.parametrize("method", get_args(Method))
+def test_the_users_model_stays_as_it_is(kind: str, method: Method) -> None:
     model = of_a_user(kind)
     with as_it_was(model):
-        why(model, TEXT, top=3)
+        why(model, TEXT, top=3, method=method)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2_moe"])
+@pytest.mark.parametrize("method", get_args(Method))
+def test_gradients_flow_where_the_user_has_turned_them_off(kind: str, method: Method) -> None:
+    model = wrap(tiny_model(kind), tiny_tokenizer(), kind)
+    expected = why(model, TEXT, top=4, method=method, edges=True)
+    for off in (torch.no_grad, torch.inference_mode):
+        with off():
+            assert why(model, TEXT, top=4, method=method, edges=True) == expected
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2_moe"])
@@ -469,7 +481,7 @@ def test_a_model_without_a_backward_pass_is_refused_in_one_sentence() -> None:
     def cut(_module: nn.Module, _args: object, output: Tensor) -> Tensor:
         return output.detach()
 
-    for hook, reason in ((one_way, "backward"), (cut, "no gradient reaches its first layers")):
+    for hook, reason in ((one_way, "backward"), (cut, "no gradient comes through it")):
         model = wrap(tiny_model("opt"), tiny_tokenizer(), "no-backward")
         model.layers[1].block.register_forward_hook(hook)
         with pytest.raises(ModelError, match=f"no-backward has no backward pass.*{reason}"):
@@ -477,14 +489,32 @@ def test_a_model_without_a_backward_pass_is_refused_in_one_sentence() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own 8 bits are on their way to another package
-def test_a_model_in_8_bits_is_refused_and_its_direct_terms_remain() -> None:
-    quantise = torch.ao.quantization.quantize_dynamic
-    toy = quantise(tiny_model("opt"), {nn.Linear}, dtype=torch.qint8)
+@pytest.mark.parametrize("is_head_in_8_bits", [True, False])
+def test_a_model_in_8_bits_is_refused_and_its_direct_terms_remain(is_head_in_8_bits: bool) -> None:
+    """Also where gradients flow through the residual stream, past all that is in 8 bits."""
+
+    def quantise(module: nn.Module) -> Any:
+        return torch.ao.quantization.quantize_dynamic(module, {nn.Linear}, dtype=torch.qint8)
+
+    toy: Any = tiny_model("opt")
+    if is_head_in_8_bits:
+        toy = quantise(toy)
+    else:
+        toy.model = quantise(toy.model)
     model = wrap(toy, tiny_tokenizer(), "eight-bit")
-    with pytest.raises(ModelError, match="eight-bit has no backward pass.*`ffmem prompt`"):
-        why(model, TEXT)
+    for method in get_args(Method):
+        with pytest.raises(ModelError, match="eight-bit has no backward pass.*`ffmem prompt`"):
+            why(model, TEXT, method=method)
     terms = contributions(model, explain_prompt(model, TEXT), 7)
     assert math.isclose(terms.total, terms.logit, abs_tol=1e-3)
+
+
+def test_edges_through_a_map_without_gradients_are_refused() -> None:
+    model = wrap(tiny_model("opt"), tiny_tokenizer(), "no-backward")
+    for layer in model.layers:
+        layer.key_map.module.register_forward_hook(lambda _module, _args, output: output.detach())
+    with pytest.raises(ModelError, match="no-backward has no backward pass"):
+        why(model, TEXT, edges=True)
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,11 @@ from ffmem.errors import StoreError
 from ffmem.figures import style
 from ffmem.figures.saving import rows_of
 from ffmem.records import to_plain
+from ffmem.report import examples
 from ffmem.report.about import references
 from ffmem.report.build import Report, build, chapters, html
 from ffmem.report.comparison import compare, shared_charts, summarise, write_comparison
-from ffmem.report.examples import annotated_key
+from ffmem.report.examples import annotated_key, key_rows, whole_words
 from ffmem.report.rendering import script_source
 from ffmem.workflows import control_analyses
 
@@ -246,6 +247,35 @@ def test_language_models_that_read_blind_count_before_the_rule_and_are_called_so
     assert row.controls[-1].name == "permuted weights"
     assert row.controls[-1].number == verdict_of(found_now, row.verdict.name).number
     assert note not in html(build(toy_study))
+    assert pages["keys"].index('id="figure-patterns-read-blind"') < pages["keys"].index(
+        'id="figure-patterns"'
+    )
+    assert "patterns-read-blind" in next(
+        one.open_figures for one in found_now.sections if one.name == "keys"
+    )
+
+
+def test_a_language_model_of_the_user_s_choice_is_called_one_at_first_sight(
+    toy_study: Study, tmp_path: Path
+) -> None:
+    study = open_study(shutil.copytree(toy_study.folder, tmp_path / "study"))
+    folder, rule = study.store.folder, study.result("patterns")
+    for name in ("llm:model", "ann"):
+        mine = JudgesPatterns(replace(rule.summary, annotator=name), rule.controls)
+        file = folder.result("patterns-" + name.replace(":", "-"))
+        write_result(file, ResultFile(file.stem, {}, 0.0, mine))
+        found = build(open_study(study.folder))
+        note = "A language model has read the keys of this study blind, and no person."
+        assert found.read_by_models == (note if name == "llm:model" else "")
+        assert f"by {name}" in chapters(found)["keys"]
+        if name == "llm:model":
+            page = html(found)
+            assert 0 < page.index(note) < page.index('<ul class="lead">')
+            assert "“llm:”, a language model has read keys" in chapters(found)["keys"]
+            both = [summarise(one, figures=False) for one in (open_study(study.folder), toy_study)]
+            assert [one.about.get("Readings") for one in both] == [note, None]
+            page = write_comparison(both, tmp_path / "both.html").read_text(encoding="utf-8")
+            assert page.count(note) == 1
 
 
 def test_what_people_said_is_read_from_the_study(toy_study: Study, tmp_path: Path) -> None:
@@ -489,6 +519,48 @@ def test_a_comparison_that_cannot_be_written_is_refused_before_it_is_made(
 def test_studies_of_one_model_are_told_apart_by_folder(toy_study: Study) -> None:
     labels = [side.label for side in compare([summarise(toy_study)] * 2).studies]
     assert labels == ["tiny:opt (opt)"] * 2
+
+
+def test_table_1_prefers_patterns_of_whole_words_and_shows_one_of_each_kind(
+    toy_study: Study, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide, clear = toy_study.store.cells.in_layer(2, [5, 6])
+    patterns = (
+        Pattern(wide, "ends with a piece", "shallow", tuple(range(1, 11)), "rules"),
+        Pattern(clear, "ends with a word", "shallow", (1, 2, 3, 5), "rules"),
+        Pattern(clear, "ends with more", "shallow", (1, 2, 3), "rules"),
+        Pattern(clear, "about: a, b, c", "semantic", (3, 4, 5), "rules"),
+    )
+    found = replace(toy_study.result("patterns"), records=patterns, readings=None)
+    monkeypatch.setattr(examples, "whole_words", lambda *_: frozenset())
+    (row,) = key_rows(found, toy_study.store)
+    assert (row.key, row.patterns) == (wide, patterns[:1])
+    monkeypatch.setattr(
+        examples, "whole_words", lambda _, key: frozenset({1, 2, 3} if key == clear else ())
+    )
+    (row,) = key_rows(found, toy_study.store)
+    assert (row.key, row.patterns) == (clear, (patterns[1], patterns[3]))
+    triggers = toy_study.store.triggers(clear)
+    both_first = [triggers[rank - 1].before + triggers[rank - 1].last for rank in (3, 5, 1, 2)]
+    texts = [one.trigger.before + one.trigger.last for one in row.triggers]
+    assert texts == list(dict.fromkeys(both_first))[:3]
+    page = chapters(replace(report, keys=(row,)))["keys"]
+    assert "ends with a word" in page
+    assert "about: a, b, c" in page
+
+
+def test_whole_words_stand_between_spaces_or_marks(toy_study: Study) -> None:
+    counts = {True: 0, False: 0}
+    for key in toy_study.store.cells.in_layer(2, range(20)):
+        found = whole_words(toy_study.store, key)
+        for rank, one in enumerate(toy_study.store.triggers(key)[:25], 1):
+            parted = [
+                (one.before[-1:] + one.last[:1]).isalnum() and bool(one.before),
+                (one.last[-1:] + one.next[:1]).isalnum() and bool(one.next),
+            ]
+            counts[rank in found] += 1
+            assert (rank in found) == (not any(parted))
+    assert min(counts.values()) > 0
 
 
 def test_table_3_shows_one_key_with_all_its_triggers_and_pattern_numbers(

@@ -6,7 +6,7 @@ paper's model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -206,10 +206,11 @@ def record_sample(
             "foreign": foreign[batch.rows, None].expand(-1, len(banks)),
         }
         kept["coefficients"].append(_coefficient_statistics(readings, banks, limits, wanted))
-        layers = zip(readings, banks, strict=True)
-        kept["normalised"].append(
-            _stack([normalised_layer(model, one, bank.lengths, elsewhere) for one, bank in layers])
+        normalised = (
+            normalised_layer(model, one, bank.lengths, elsewhere)
+            for one, bank in zip(readings, banks, strict=True)
         )
+        kept["normalised"].append(_stack(normalised, len(banks)))
         kept["model"][-1]["strongest"] = _strongest_cells(readings[-1].m.float(), banks[-1])
     order = torch.cat(rows).argsort()
     whole = {name: _join(parts, order) for name, parts in kept.items()}
@@ -325,10 +326,10 @@ def predictions_of(
     model = model.on_device()
     final = convention.o(readings[-1])
     last = best(logits(model, final, "residual", convention.lens))
-    layers = [
+    layers = (
         _layer_predictions(model, reading, convention, last, elsewhere) for reading in readings
-    ]
-    return _stack(layers)
+    )
+    return _stack(layers, len(readings))
 
 
 def _layer_predictions(
@@ -412,12 +413,18 @@ def _of(scores: Tensor, tokens: Tensor) -> Tensor:
     return scores.gather(1, tokens[:, None]).squeeze(1)
 
 
-def _stack(layers: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Fields [row] of every layer as [row, layer] on the CPU; layers may lie on several devices."""
-    return {
-        name: torch.stack([found[name].to(first.device) for found in layers], dim=1).cpu()
-        for name, first in layers[0].items()
-    }
+def _stack(layers: Iterable[dict[str, Tensor]], count: int) -> dict[str, Tensor]:
+    """Fields [row] of so many layers as [row, layer] on the CPU.
+
+    Nothing of a layer stays where its logits were, or the next one's would need fresh memory.
+    """
+    whole: dict[str, Tensor] = {}
+    for place, found in enumerate(layers):
+        for name, field in found.items():
+            if not place:
+                whole[name] = torch.empty(len(field), count, dtype=field.dtype)
+            whole[name][:, place] = field
+    return whole
 
 
 def _coefficient_statistics(
@@ -430,13 +437,15 @@ def _coefficient_statistics(
 
     `wanted` are the tokens [row, layer] that memories may say, by name.
     """
-    layers = []
-    for place, (reading, bank, limit) in enumerate(zip(readings, banks, limits, strict=True)):
+
+    def of_layer(place: int) -> dict[str, Tensor]:
+        reading = readings[place]
         tokens = {
             name: those[:, place, None].to(reading.m.device) for name, those in wanted.items()
         }
-        layers.append(_layer_statistics(reading, bank, limit, tokens))
-    return _stack(layers)
+        return _layer_statistics(reading, banks[place], limits[place], tokens)
+
+    return _stack(map(of_layer, range(len(readings))), len(readings))
 
 
 def _layer_statistics(

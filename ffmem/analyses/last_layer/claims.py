@@ -19,7 +19,7 @@ from ffmem.store.people.annotators import is_person
     "last-layer",
     "34 of 100 related, by people",
     "share",
-    "every person calls less than half of the changes related, and more of them than of the "
+    "every reader calls less than half of the changes related, and more of them than of the "
     "shuffled pairs among them; a rule cannot decide it",
 )
 def last_changes_are_distant(result: LastLayer | JudgedCases) -> Finding:

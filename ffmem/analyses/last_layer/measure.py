@@ -91,11 +91,11 @@ def measure(
         shuffled=_share(judge.reasons(*(side[half:][:500] for side in pairs))),
         near=near,
         memories=last_memories(model, reading, generator),
-        readings=_blind_cases(cases, controls),
+        readings=blind_cases(cases, controls),
     )
 
 
-def _blind_cases(cases: Sequence[Case], controls: Sequence[Case]) -> BlindCases | None:
+def blind_cases(cases: Sequence[Case], controls: Sequence[Case]) -> BlindCases | None:
     """What a language model judged that read cases blind; None where none of these is among them.
 
     A case is the same if its prefix and its old and new token are.

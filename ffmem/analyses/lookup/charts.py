@@ -13,10 +13,11 @@ import altair as alt
 from ffmem.analyses.lookup.measure import LayerLookup, ShownMemory
 from ffmem.figures import style
 from ffmem.figures.style import Row
-from ffmem.text import cut_end, visible_token
+from ffmem.text import cut_end, short_number, visible_token
 
-WIDTH, LINE = 1080, 76  # pixels: of the figure, from one memory to the next
-READ, CHIP = 8, 32  # tokens of the text, at most; pixels from one to the next
+WIDTH, LOWEST = 1080, 300  # pixels: of the figure, and its height at least
+LINE = 76  # from one memory to the next, at most
+CHIP = 32  # pixels from one token of the text to the next
 INPUT = (0, 112)  # left and right end of each column
 KEYS = (186, 520)
 VALUES = (616, 800)
@@ -26,17 +27,24 @@ LETTER = 6.4  # pixels of a letter of 12 pixels
 THIN = 0.05  # weight of the curves to keys that fire
 STEPS = 24  # points of a curve
 FAINT = 0.85  # opacity of a silent memory
+SMALLEST = 0.001  # coefficient that is written out
 
 
 def lookup_chart(found: LayerLookup) -> Any:
     """Input, keys with coefficients, values, the layer's sum, the next word; left to right."""
-    height = max(LINE * len(found.shown), CHIP * READ)
+    known = any(one.stands_for for one in found.shown)
+    height = max(LINE * len(found.shown), LOWEST) if known else LOWEST
     places = [height * (row + 0.5) / len(found.shown) for row in range(len(found.shown))]
-    middle, tokens = height / 2, found.read[-READ:]
+    middle, most = height / 2, height // CHIP
+    tokens = found.read[-most:]
+    if len(found.read) > most:
+        tokens = ("…", *tokens[1:])
     top = middle - CHIP * (len(tokens) - 1) / 2
     last = top + CHIP * (len(tokens) - 1)
     largest = max(abs(one.coefficient) for one in found.shown) or 1.0
-    weights = [abs(one.coefficient) / largest for one in found.shown]
+    weights = [
+        0.0 if one.role == "silent" else abs(one.coefficient) / largest for one in found.shown
+    ]
     reads = [THIN if weight > 0 else 0.0 for weight in weights]
     curves = [
         curve((start, first), (end, second), wide)
@@ -62,14 +70,20 @@ def lookup_chart(found: LayerLookup) -> Any:
 
 def _caption_of(found: LayerLookup) -> str:
     """What is drawn, and what is not."""
-    known = any(one.stands_for for one in found.shown)
-    keys = " Keys fire on what is written in them: patterns or triggers of a scan." if known else ""
+    keys = turned = ""
+    if any(one.stands_for for one in found.shown):
+        keys = (
+            " Keys fire on what is written in them: patterns of their triggers in a scan, or "
+            "triggers, with the next token in brackets."
+        )
+    if any(one.coefficient < 0 for one in found.shown):
+        turned = "; where it is negative, the tokens are those that minus the value promotes"
     others = "" if found.layer == found.layers else " and the layers above it"
     return (
         f"{found.active:,} of the layer's {found.memories:,} memories fire after the last token. "
         f"Shown are those that add most, a weak one and a silent one.{keys} The number is the "
-        "coefficient; the layer adds every value, each times its coefficient. The next word comes "
-        f"from this sum together with the residual{others}."
+        f"coefficient{turned}. The layer adds every value, each times its coefficient. The next "
+        f"word comes from this sum together with the residual{others}."
     )
 
 
@@ -164,6 +178,7 @@ def chips(tokens: tuple[str, ...], top: float, height: float) -> list[alt.Chart]
 def memories(shown: tuple[ShownMemory, ...], places: list[float], height: float) -> list[alt.Chart]:
     """Boxes of keys and values, with the coefficient between them."""
     names: list[Row] = []
+    roles: list[Row] = []
     reasons: list[Row] = []
     values: list[Row] = []
     numbers: list[Row] = []
@@ -172,14 +187,15 @@ def memories(shown: tuple[ShownMemory, ...], places: list[float], height: float)
         look = {"opacity": FAINT if one.role == "silent" else 1.0}
         texts = [cut_end(text, int((KEYS[1] - KEYS[0] - 20) / LETTER)) for text in one.stands_for]
         first = y - 9 * len(texts)
-        names.append({"x": KEYS[0] + 10, "y": first, "words": f"{one.address}  {one.role}", **look})
+        names.append({"x": KEYS[0] + 10, "y": first, "words": str(one.address), **look})
+        roles.append({"x": KEYS[1] - 10, "y": first, "words": one.role, "opacity": FAINT})
         reasons += [
             {"x": KEYS[0] + 10, "y": first + 18 * (row + 1), "words": text, **look}
             for row, text in enumerate(texts)
         ]
         values.append({"x": VALUES[0] + 10, "y": y, "words": fit(one.tokens, VALUES), **look})
-        numbers.append({"x": between, "y": y - 14, "words": f"{one.coefficient:.3g}", **look})
-    size = LINE - 12
+        numbers.append({"x": between, "y": y - 14, "words": number(one.coefficient), **look})
+    size = min(LINE, height / len(shown)) - 12
     loud = [y for one, y in zip(shown, places, strict=True) if one.role != "silent"]
     mute = [y for one, y in zip(shown, places, strict=True) if one.role == "silent"]
     found = [boxes(KEYS, loud, size, style.BLUE, height)]
@@ -189,6 +205,7 @@ def memories(shown: tuple[ShownMemory, ...], places: list[float], height: float)
         found.append(boxes(KEYS, mute, size, style.BLUE, height, **dashed))
         found.append(boxes(VALUES, mute, size, style.GREEN, height, **dashed))
     found.append(words(names, height, align="left", fontWeight="bold"))
+    found.append(words(roles, height, align="right"))
     if reasons:
         found.append(words(reasons, height, align="left"))
     found.append(words(values, height, align="left"))
@@ -229,11 +246,17 @@ def sums(found: LayerLookup, middle: float, height: float) -> list[alt.Chart]:
     ]
 
 
+def number(coefficient: float) -> str:
+    """A coefficient, to three digits or so."""
+    if 0 < abs(coefficient) < SMALLEST:
+        return "≈ 0"
+    return short_number(coefficient).replace("-", "−")
+
+
 def fit(tokens: Any, ends: tuple[float, float]) -> str:
-    """As many tokens as there is room for, their spaces left out."""
+    """As many different tokens as there is room for, their spaces left out."""
     room, line = int((ends[1] - ends[0] - 16) / LETTER), ""
-    for token in tokens:
-        name = token.strip() if token.strip() else visible_token(token)
+    for name in dict.fromkeys(token.strip() or visible_token(token) for token in tokens):
         longer = f"{line} · {name}" if line else name
         if len(longer) > room:
             break

@@ -26,7 +26,7 @@ from ffmem.text import Snippet
 STRONGEST = 3  # memories shown, beside a weak and a silent one
 WEAK = 0.1  # of what the strongest adds
 LINES = 2  # patterns or triggers of a memory
-BEFORE = 26  # characters of a trigger before its last token
+BEFORE = 32  # characters of a trigger before its last token
 TOKENS = 4  # that a value, or the layer, promotes
 FOLLOWS = 3  # next tokens
 LOOKED_AT = 64  # silent memories, for one that something in the scan fires
@@ -165,8 +165,8 @@ def stands_for(store: ScanStore | None, cell: Address) -> tuple[str, ...]:
     """The patterns of a cell's triggers, those of most triggers first, or else triggers."""
     if store is None or cell.layer not in store.memories:
         return ()
-    patterns = study_patterns(store.folder).of(str(cell))
+    patterns = study_patterns(store.folder).foremost(str(cell))
     if patterns:
-        return tuple(one.description for one in patterns[:LINES])
+        return tuple(one.told for one in patterns[:LINES])
     folded = fold_equal(store.triggers(cell)[: 5 * LINES], LINES)
     return tuple(str(Snippet.of(one, BEFORE)).strip() for one, _ in folded)

@@ -51,7 +51,7 @@ BY_CLAIM = {
 }
 BY_ANALYSIS = {
     "removal": Enough(125, "keys", _removal_keys),
-    "values": Enough(5_500, "values", _cells),
+    "values": Enough(5_500, "memories", lambda work: work.memories),
     "composition": Enough(55, "sentences", _sentences),
     "refinement": Enough(135, "sentences", _sentences),
     "causal": Enough(FEWEST, "memories", _silenced),

@@ -14,6 +14,7 @@ from ffmem.records import UNRESTORABLE, restore, to_plain
 from ffmem.store.folder import StudyFolder
 
 RESULT = "later_looks"
+FirstLook = dict[str, dict[str, Any]]  # what each file was made from
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class ClaimLook:
     """The last look at one claim: `amount` of what its analysis measures more of, and its finding.
 
     `sentences` were read, where these are measured: fewer than `amount` if the text has no more.
-    `first` is what the result of the first look depends on: with another one this does not count.
+    `first` is by analysis and file what the first look depends on, here, in the controls and of
+    what people said: with anything else this look does not count.
     """
 
     claim: str
@@ -30,7 +32,7 @@ class ClaimLook:
     seconds: float
     finding: Finding
     controls: dict[str, tuple[Finding, ...]]
-    first: dict[str, dict[str, Any]]
+    first: dict[str, FirstLook]
     sentences: int | None = None
 
     @property
@@ -46,15 +48,21 @@ class Looks:
     looks: tuple[ClaimLook, ...] = ()
 
 
-def first_looks(folder: StudyFolder, analyses: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """What the results of some analyses in a folder depend on, by name; none that is damaged."""
-    found = {}
-    for name in analyses:
-        try:
-            if folder.result(name).exists():
-                found[name] = to_plain(read_result(folder.result(name)).made_from)
-        except StoreError:  # which is said where the result is read
-            continue
+def first_looks(folder: StudyFolder, analyses: tuple[str, ...]) -> dict[str, FirstLook]:
+    """What the first look at some analyses depends on, by name and file; none that is damaged."""
+    return {name: _first_look(folder, name) for name in analyses}
+
+
+def _first_look(folder: StudyFolder, analysis: str) -> FirstLook:
+    """The same of one analysis: its results here and in the controls, and those of people."""
+    found: FirstLook = {}
+    for one in (folder, *folder.controls.values()):
+        for path in (one.result(analysis), *one.matching(one.result(f"{analysis}-*"))):
+            try:
+                if path.exists():
+                    found[folder.name(path)] = to_plain(read_result(path).made_from)
+            except StoreError:  # which is said where the result is read
+                continue
     return found
 
 

@@ -52,8 +52,9 @@ class Need:
     @property
     def sentence(self) -> str:
         """The same after what it answers."""
-        way = f" ({WAYS[self.kind]})" if self.kind in WAYS else ""
-        return f"what would decide it: {self.text}{way}"
+        if self.kind == "nothing":
+            return f"nothing would decide it: {self.text}"
+        return f"what would decide it: {self.text} ({WAYS[self.kind]})"
 
 
 def ways_to_decide(verdicts: Sequence[Verdict]) -> list[str]:

@@ -17,7 +17,6 @@ from ffmem.analyses.claim import FEWEST, Effect, Finding
 from ffmem.analyses.open_claims.need import Need
 from ffmem.analyses.statistics import REACH, Interval, difference
 from ffmem.analyses.verdicts import (
-    NO_CONTROL,
     ControlEffect,
     Verdict,
     chance_of_failing,
@@ -91,13 +90,14 @@ def _need_of(
         return Need("analysis", f"the analysis {one.analysis}")
     if found.awaits:
         return Need("people", found.awaits)
-    if one.reason == NO_CONTROL:
-        return Need("controls", "controls")
     if any(math.isnan(effect.found.estimate) for effect in found.effects):
-        return Need("nothing", "nothing here: there is nothing to measure it on")
+        return Need("nothing", "there is nothing to measure it on")
     if not decides(found, one.controls, math.inf, times):
+        if not one.controls:
+            sure = decides(replace(found, alone="as if it beat them"), (), math.inf, times)
+            return Need("controls", "controls") if sure else ON_THE_BAR
         sure = decides(found, _without_deviation(one.controls), math.inf, times)
-        return Need("controls", "more controls, which differ too much") if sure else ON_THE_BAR
+        return Need("nothing", "the controls differ too much") if sure else ON_THE_BAR
     if one.look >= MOST_LOOKS:
         return ON_THE_BAR
     if measured is None or not measured.unit or found.whole:

@@ -29,7 +29,7 @@ ANALYSIS = Analysis(
     PatternResults,
     _measure,
     chapter="keys",
-    cost=lambda work: Cost(seconds=10 + work.layers * (0.05 * work.sizes.pattern_keys + 0.5)),
+    cost=lambda work: Cost(seconds=10 + 0.12 * work.layers * work.sizes.pattern_keys),
     sizes=("pattern_keys",),
     figures=_figures,
     claims=CLAIMS,

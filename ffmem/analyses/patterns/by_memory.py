@@ -12,6 +12,7 @@ from ffmem.analyses.result_files import read_result
 from ffmem.errors import StoreError
 from ffmem.records import UNRESTORABLE, restore
 from ffmem.store.folder import StudyFolder
+from ffmem.store.people.annotators import is_language_model, is_person
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,14 @@ class StudyPatterns:
     def of(self, address: str) -> tuple[Pattern, ...]:
         """The patterns of one memory."""
         return self.by_address.get(address, ())
+
+    def foremost(self, address: str) -> tuple[Pattern, ...]:
+        """Those of people, or else those of language models, or else those of the rule."""
+        every = self.of(address)
+        for counts_first in (is_person, is_language_model):
+            if found := tuple(one for one in every if counts_first(one.annotator)):
+                return found
+        return every
 
 
 def study_patterns(folder: StudyFolder) -> StudyPatterns:
@@ -37,7 +46,8 @@ def _read(files: tuple[tuple[Path, int], ...]) -> StudyPatterns:
     for path, _ in files:
         result = read_result(path).result
         try:
-            records = restore(tuple[Pattern, ...], result.get("records", []))
+            read_blind = (result.get("readings") or {}).get("records", [])
+            records = restore(tuple[Pattern, ...], [*result.get("records", []), *read_blind])
         except UNRESTORABLE as error:
             raise StoreError(
                 f"{path} cannot be read as patterns ({error}); delete it and run again the command "

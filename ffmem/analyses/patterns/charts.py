@@ -43,7 +43,7 @@ def patterns_chart(
 
 
 def readings_chart(found: BlindReadings) -> Any:
-    """The same by a language model, beside the rule on these keys and keys of permuted weights."""
+    """By a language model, beside the rule on these keys and the model on permuted keys."""
     panels = {
         "language model, read blind": found.summary,
         "the same keys by rule": found.rule,
@@ -52,7 +52,7 @@ def readings_chart(found: BlindReadings) -> Any:
     rows = [{"who": who, **row} for who, summary in panels.items() for row in _rows(summary)]
     bars = _bars(style.base(rows, style.enough_cases("triggers")))
     chart = style.by_group(bars, "who", tuple(panels))
-    title = "The same as a language model reads it, which did not know key from control (Fig. 2)"
+    title = "Triggers by kind of shared pattern, read blind by a language model (Fig. 2)"
     text = _readings_caption(found) + style.few_cases_note(rows, "triggers")
     return style.with_caption(chart, title, text, panels=len(panels))
 
@@ -149,18 +149,6 @@ def _patterns_caption(summary: Summary, controls: Sequence[ControlRate]) -> str:
 
 FIGURES: tuple[Figure[PatternResults], ...] = (
     Figure(
-        "patterns",
-        lambda result, beside=(): patterns_chart(result.summary, result.controls, beside),
-        read="Each bar is one layer; its parts add up to all triggers of the drawn keys. Orange "
-        "growing upwards would mean that upper layers look for meaning. What the annotator finds "
-        "on control keys, where there is nothing to find, is in the caption: random prefixes, "
-        "prefixes with last tokens as common or of the same lengths as the triggers, and "
-        "strangers, one trigger of each of 25 keys of the layer.",
-        paper="Layers 1 to 9 mostly shallow, 10 to 16 mostly semantic; 65 to 80 % covered (figure "
-        "2, annotated by people).",
-        beside=_beside_covered,
-    ),
-    Figure(
         "patterns-read-blind",
         lambda result: readings_chart(result.readings) if result.readings else None,
         read="The left panel is Figure 2 by a large language model that read the sheets as a "
@@ -171,5 +159,17 @@ FIGURES: tuple[Figure[PatternResults], ...] = (
         paper="Layers 1 to 9 mostly shallow, 10 to 16 mostly semantic; 65 to 80 % covered (figure "
         "2, annotated by people).",
         drawn_if=lambda result: result.readings is not None,
+    ),
+    Figure(
+        "patterns",
+        lambda result, beside=(): patterns_chart(result.summary, result.controls, beside),
+        read="Each bar is one layer; its parts add up to all triggers of the drawn keys. Orange "
+        "growing upwards would mean that upper layers look for meaning. What the annotator finds "
+        "on control keys, where there is nothing to find, is in the caption: random prefixes, "
+        "prefixes with last tokens as common or of the same lengths as the triggers, and "
+        "strangers, one trigger of each of 25 keys of the layer.",
+        paper="Layers 1 to 9 mostly shallow, 10 to 16 mostly semantic; 65 to 80 % covered (figure "
+        "2, annotated by people).",
+        beside=_beside_covered,
     ),
 )

@@ -32,15 +32,15 @@ MOST_FALSE = 0.1  # of control keys that may have a pattern
     "all of 160 keys",
     "share",
     "more than 95 % of the keys have one, and less than 10 % of the hardest control keys (by "
-    "people: fewer control keys than keys)",
+    "readers: fewer control keys than keys)",
     figure="patterns",
 )
 def every_key_has_a_pattern(result: Patterns) -> Finding:
     """Every key has a pattern that people can see in its triggers."""
 
-    def decide(summary: Summary, controls: Sequence[ControlRate], by_person: bool) -> Finding:
+    def decide(summary: Summary, controls: Sequence[ControlRate], by_reader: bool) -> Finding:
         number, control = summary.overall.with_pattern, _false_patterns(controls)
-        sees = _sees_patterns(number, controls, by_person)
+        sees = _sees_patterns(number, controls, by_reader)
         effects = (Effect("keys with a pattern", number, 0.95), sees)
         return Finding(number, control, "control keys with a pattern", effects)
 
@@ -51,16 +51,16 @@ def every_key_has_a_pattern(result: Patterns) -> Finding:
     "patterns",
     "3.6",
     "number",
-    "it has more than 2, and less than 10 % of the hardest control keys have any (by people: fewer "
-    "control keys than keys)",
+    "it has more than 2, and less than 10 % of the hardest control keys have any (by readers: "
+    "fewer control keys than keys)",
     figure="patterns",
 )
 def several_patterns_a_key(result: Patterns) -> Finding:
     """A key has several patterns."""
 
-    def decide(summary: Summary, controls: Sequence[ControlRate], by_person: bool) -> Finding:
+    def decide(summary: Summary, controls: Sequence[ControlRate], by_reader: bool) -> Finding:
         number = summary.overall.patterns_per_key
-        sees = _sees_patterns(summary.overall.with_pattern, controls, by_person)
+        sees = _sees_patterns(summary.overall.with_pattern, controls, by_reader)
         return Finding(number, None, "", (Effect("patterns per key", number, 2), sees))
 
     return _by_annotators(result, decide)
@@ -171,9 +171,9 @@ def _by_annotators(
         same = decide(judge.permuted, judge.controls, True)
         weakest = replace(weakest, same_judge=same)
     rule = decide(result.rule.summary, result.rule.controls, False).number.estimate
-    by = f"by {judge.summary.annotator}"
-    if is_person(judge.summary.annotator) or len(result.judges) > 1:
-        kind = "people" if is_person(judge.summary.annotator) else "language models"
+    by = f"by {judge.annotator}"
+    if is_person(judge.annotator) or len(result.judges) > 1:
+        kind = "people" if is_person(judge.annotator) else "language models"
         by += f", the hardest to convince of {len(result.judges)} {kind}"
     agreement = "" if math.isnan(result.alpha) else f" (alpha {result.alpha:.2f})"
     weakest = replace(weakest, awaits="more keys, read by the same")
@@ -192,10 +192,10 @@ def _false_patterns(controls: Sequence[ControlRate]) -> Interval:
 
 
 def _sees_patterns(
-    with_pattern: Interval, controls: Sequence[ControlRate], by_person: bool
+    with_pattern: Interval, controls: Sequence[ControlRate], by_reader: bool
 ) -> Effect:
-    """That what is seen is there: a rule sees few on controls, a person more on keys than there."""
-    if not by_person:
+    """That what is seen is there: a rule sees few on controls, a reader more on keys than there."""
+    if not by_reader:
         return Effect(
             "few control keys have a pattern", up_to(MOST_FALSE, _false_patterns(controls))
         )
@@ -219,13 +219,11 @@ def _judges_of_patterns(folder: StudyFolder) -> tuple[JudgesPatterns, ...]:
 def with_judgements(result: PatternResults, folder: StudyFolder) -> Patterns:
     """The patterns with what people said of them, or else language models that read blind."""
     judges = _judges_of_patterns(folder)
-    people = tuple(one for one in judges if is_person(one.summary.annotator))
+    people = tuple(one for one in judges if is_person(one.annotator))
     if people:
         alpha = plain_result(folder, "agreement").get("alpha")
         return JudgedPatterns(result, people, restore(float, alpha))
-    models = tuple(
-        one for one in judges if is_language_model(one.summary.annotator) and one.controls
-    )
+    models = tuple(one for one in judges if is_language_model(one.annotator) and one.controls)
     if (read := result.readings) is not None:
         models = (JudgesPatterns(read.summary, read.controls, read.permuted), *models)
     return JudgedPatterns(result, models, math.nan) if models else result

@@ -14,16 +14,12 @@ from ffmem.analyses.patterns.held_out import held_out_scores
 from ffmem.analyses.patterns.measure import key_trial, reference_prefixes, rule_annotator
 from ffmem.analyses.patterns.prefixes import Prefix, PseudoKeys, trigger_prefixes
 from ffmem.analyses.patterns.record import MIN_TRIGGERS, HeldOutScore, Pattern
-from ffmem.analyses.patterns.rule_annotator import (
-    ANNOTATOR_NAME,
-    Rule,
-    RuleAnnotator,
-    rules_from_examples,
-)
+from ffmem.analyses.patterns.rule_annotator import Rule, RuleAnnotator, rules_from_examples
 from ffmem.analyses.result_files import ResultFile, read_result, write_result
 from ffmem.errors import StoreError
 from ffmem.records import restore
 from ffmem.store.folder import StudyFolder
+from ffmem.store.people.annotators import RULES
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.slots import TRIGGERS_SHOWN
 from ffmem.version import VERSION
@@ -88,7 +84,7 @@ class PatternFinder:
         annotator, _ = self._tools
         shown = self._first_prefixes(key)
         found = annotator.rules(key, shown) if len(shown) >= MIN_TRIGGERS else []
-        return self._finding(key, ANNOTATOR_NAME, shown, found)
+        return self._finding(key, RULES, shown, found)
 
     def by_other(self, key: Address, patterns: Sequence[Pattern], name: str) -> KeyFinding:
         """Patterns that somebody else gave for a key, scored with the same yardstick."""

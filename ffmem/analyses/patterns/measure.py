@@ -50,7 +50,7 @@ from ffmem.analyses.patterns.record import (
     TakeoverEffects,
     trigger_labels,
 )
-from ffmem.analyses.patterns.rule_annotator import ANNOTATOR_NAME, Rule, RuleAnnotator
+from ffmem.analyses.patterns.rule_annotator import Rule, RuleAnnotator
 from ffmem.analyses.patterns.semantic_patterns import (
     TopicFinder,
     WordClasses,
@@ -61,13 +61,14 @@ from ffmem.analyses.patterns.surface_patterns import Background
 from ffmem.analyses.statistics import Interval, bootstrap, place_of, pool_by_key, resample, wilson
 from ffmem.errors import StoreError
 from ffmem.steps import steps
+from ffmem.store.people.annotators import RULES
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.slots import TRIGGERS_SHOWN
 
 FEATURE_PREFIXES = 6_000  # random prefixes that features are counted over
 POOL = 1_500  # of them, those that meanings are measured on and pseudo-keys drawn from
 CALIBRATION = 150  # pseudo-keys of each kind that set the nearness of meanings
-CONTROL_KEYS = 35  # of a kind a layer, at least: 560 in 16 layers tell 7 % from 10 %
+CONTROLS_A_KEY = 7  # of a kind: 560 beside 80 keys tell 7 % from 10 %
 REFERENCE = 200  # random prefixes that show where a ticked pattern ends
 KEYS_AT_ONCE = 4096  # whose triggers are compared with each other
 PURPOSE = "patterns"  # sheets for people draw the same keys
@@ -103,7 +104,7 @@ def _calibration_keys(store: ScanStore, seed: int) -> list[Address]:
 
 
 def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> PatternResults:
-    """Annotate `keys` random keys per layer, and some times as many controls a kind, by rule."""
+    """Annotate `keys` random keys per layer, and so many times as many controls a kind, by rule."""
     annotator, pseudo = rule_annotator(store, seed)
     drawn = random_keys(store, keys, seed, PURPOSE)
     annotated: list[KeyPatterns] = []
@@ -123,13 +124,13 @@ def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> Pattern
         (control, tuple(rule.pattern for rule in trial.rules))
         for control, trial in zip(controls, control_trials, strict=True)
     ]
-    more = _more_controls(store, pseudo, annotated, -(-CONTROL_KEYS // keys) - 1)
+    more = _more_controls(store, pseudo, annotated, CONTROLS_A_KEY - 1)
     seen += [
         (control, annotator.patterns(None, control.shown))
         for control in steps(more, "more control keys")
     ]
     return PatternResults(
-        summary=summarise_patterns(ANNOTATOR_NAME, annotated, seed),
+        summary=summarise_patterns(RULES, annotated, seed),
         controls=tuple(
             control_rate(
                 kind,
@@ -201,10 +202,10 @@ def blind_readings(
             for kind in kinds
         ),
         permuted=summarise_patterns(name, permuted_keys(), seed),
-        rule=summarise_patterns(ANNOTATOR_NAME, by_rule, seed),
+        rule=summarise_patterns(RULES, by_rule, seed),
         agreement=(
             second_reader(found),
-            PairAgreement.of(name, ANNOTATOR_NAME, len(read), labels, rule_labels),
+            PairAgreement.of(name, RULES, len(read), labels, rule_labels),
         ),
         sheets=found.read,
         found=len(found.keys) + len(found.controls),

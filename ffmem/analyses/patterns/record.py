@@ -8,6 +8,7 @@ from typing import Literal
 
 from ffmem.address import Address
 from ffmem.analyses.statistics import Interval, cohen_kappa
+from ffmem.store.people.annotators import is_language_model
 
 PatternKind = Literal["shallow", "semantic"]
 PATTERN_KINDS: tuple[PatternKind, ...] = ("shallow", "semantic")
@@ -37,6 +38,11 @@ class Pattern:
             )
         if not self.description.strip():
             raise ValueError("a pattern needs a description")
+
+    @property
+    def told(self) -> str:
+        """The description and, if a language model gave it, that one did."""
+        return self.description + " (language model)" * is_language_model(self.annotator)
 
 
 def trigger_labels(patterns: Sequence[Pattern], triggers: int) -> list[Label]:
@@ -253,6 +259,11 @@ class JudgesPatterns:
     summary: Summary
     controls: tuple[ControlRate, ...]
     permuted: Summary | None = None  # where it also read keys of the model with permuted weights
+
+    @property
+    def annotator(self) -> str:
+        """Who it is, by name."""
+        return self.summary.annotator
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from ffmem.analyses.patterns.surface_patterns import (
     features,
     shared_features,
 )
-
-ANNOTATOR_NAME = "rules"
+from ffmem.store.people.annotators import RULES
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class RuleAnnotator:
         shared = shared_features(prefixes, self.background)
         found = [
             Rule(
-                Pattern(key, s.feature.description, "shallow", s.ranks, ANNOTATOR_NAME),
+                Pattern(key, s.feature.description, "shallow", s.ranks, RULES),
                 s.feature,
                 None,
             )
@@ -63,11 +62,11 @@ class RuleAnnotator:
         if self.meanings is not None:
             removed = self._feature_words(prefixes, [s.feature for s in shared])
             for topic in self.meanings.topics(prefixes, removed):
-                pattern = Pattern(key, topic.description, "semantic", topic.ranks, ANNOTATOR_NAME)
+                pattern = Pattern(key, topic.description, "semantic", topic.ranks, RULES)
                 found.append(Rule(pattern, None, topic))
         if self.classes is not None:
             for one in self.classes.shared(prefixes):
-                pattern = Pattern(key, one.description, "semantic", one.ranks, ANNOTATOR_NAME)
+                pattern = Pattern(key, one.description, "semantic", one.ranks, RULES)
                 found.append(Rule(pattern, None, None, one))
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ffmem.analyses.analysis import Analysis, Cost, Figure, Growth
+from ffmem.analyses.analysis import Analysis, Cost, Figure
 from ffmem.analyses.values.claims import CLAIMS, QUESTIONS
 from ffmem.analyses.values.record import Values
 
@@ -41,7 +41,6 @@ ANALYSIS = Analysis(
     sizes=("tested_triggers",),
     figures=_figures,
     claims=CLAIMS,
-    grows=Growth("tested_triggers", "triggers a key"),
     questions=QUESTIONS,
     left_out=Values.left_out,
     arrays={"values": _arrays},

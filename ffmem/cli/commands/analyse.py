@@ -25,6 +25,7 @@ from ffmem.cli.progress import exit_code, print_event
 from ffmem.cli.scan_plan import validation_text
 from ffmem.cli.study_access import open_database, writes_study
 from ffmem.store.folder import SCANNED_CONTROLS
+from ffmem.store.people.annotators import RULES
 
 if TYPE_CHECKING:
     from ffmem.analyses.patterns.record import ControlRate, PatternResults, Summary
@@ -134,7 +135,7 @@ def analyse(  # noqa: PLR0913 - one parameter per option
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys.")
 @click.option(
     "--annotator",
-    default="rules",
+    default=RULES,
     show_default=True,
     help="Who names the patterns: rules, a person's name, or llm:NAME.",
 )
@@ -165,7 +166,7 @@ def patterns(  # noqa: PLR0913 - one parameter per option
     store = ScanStore.open(folder)
     refuse_damage(store)
     study: PatternResults | AnnotatorPatterns
-    if annotator == "rules":
+    if annotator == RULES:
         name = "patterns"
         made_from = key_of_scan(name, store, Sizes(pattern_keys=keys), seed)
     else:
@@ -174,7 +175,7 @@ def patterns(  # noqa: PLR0913 - one parameter per option
         made_from = {"annotator": annotator, "seed": seed, "scan": scan}
     if not again:
         refuse_other_settings(folder, {name: made_from}, "--again")
-    if annotator == "rules":
+    if annotator == RULES:
         study = patterns_by_rule(store, keys, seed)
     else:
         answers = open_database(folder, database).answers()

@@ -20,9 +20,10 @@ from ffmem.cli.options import (
 from ffmem.cli.output import save_numbers, say
 from ffmem.cli.parameters import ANY, LOCATION, SEED, SOME
 from ffmem.cli.study_access import open_database, writes_study
-from ffmem.errors import StoreError, shorten
+from ffmem.errors import AnnotatorError, StoreError, shorten
 from ffmem.files.whole_files import write_text
 from ffmem.locations import file_text
+from ffmem.store.people.annotators import RULES
 
 if TYPE_CHECKING:
     from ffmem.analyses.last_layer.record import Judgement
@@ -153,7 +154,7 @@ def rules(folder: Path, seed: int, database: str | None) -> None:
 
     annotations, store = open_database(folder, database), ScanStore.open(folder)
     answers = answers_by_rule(store, annotations.sheets(), seed)
-    new = sum(annotations.answer(sheet, "rules", patterns) for sheet, patterns in answers)
+    new = sum(annotations.answer(sheet, RULES, patterns) for sheet, patterns in answers)
     say(f"{new} new answers by rules")
 
 
@@ -214,7 +215,6 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     from ffmem.annotations.markdown import case_sheet_text
     from ffmem.annotations.sheets import draw_case_sheets
     from ffmem.errors import StoreError
-    from ffmem.store.people.annotators import RULES
 
     annotations, study = open_database(folder, database), open_study(folder)
     result = study.result("last-layer")
@@ -374,6 +374,12 @@ def _print_usage(folder: Path, who: str, answers: list[LlmAnswer], chat: CachedC
         f"{usage.written:,} written"
     )
     refused = [answer for answer in answers if answer.answers is None]
+    example = f"sheet {refused[0].sheet.name}: {refused[0].dropped[0]}" if refused else ""
+    if refused and len(refused) == len(answers):
+        raise AnnotatorError(
+            f"no reply could be used, also after repair, e.g. {example}; take a model that follows "
+            "instructions"
+        )
     repaired = sum(answer.replies > 1 and answer.answers is not None for answer in answers)
     dropped = sum(len(answer.dropped) for answer in answers if answer.answers is not None)
     say(
@@ -381,6 +387,5 @@ def _print_usage(folder: Path, who: str, answers: list[LlmAnswer], chat: CachedC
         f"repair and less {dropped} patterns that broke the rules; {len(refused)} refused"
     )
     if refused:
-        say(f"  e.g. sheet {refused[0].sheet.name}: {refused[0].dropped[0]}")
-    if len(refused) < len(answers):
-        say(f"see: ffmem patterns {folder} --annotator {who}")
+        say(f"  e.g. {example}")
+    say(f"see: ffmem patterns {folder} --annotator {who}")

@@ -99,6 +99,16 @@ def show(  # noqa: PLR0913 - one parameter per option
     wanted, store = Address.parse(address), ScanStore.open(folder)
     cell = store.cells.resolve(wanted)[0]  # a wrong address is named before any table is read
     if text is not None:
+        others = {
+            "--sample": sample,
+            "--bands": bands,
+            "--saliency": salient,
+            "--key": with_key,
+            "--wakes": wakes,
+            "--picture": picture,
+        }
+        if unused := [name for name, given in others.items() if given]:
+            raise click.UsageError(f"--text shows coefficients alone; leave out {unused[0]}")
         _show_along(store, cell, text, as_json)
         return
     page = memory_page(MemoryIndex.at_once(store), wanted)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PAIRS, MEMORIES = 20, 8  # lines in a terminal; the JSON has all
 NOTES = 2  # patterns and triggers of a memory
 TOKEN = 11  # characters of the token at a place
-CELL = 3  # characters of a place in the heat map
+CELL = 3  # characters of a place in the heat map, at least
 NAMES = {"gradient": "predict", "linear": " linear"}  # of the column of predicted effects
 
 
@@ -116,7 +116,8 @@ def why(  # noqa: PLR0913 - one parameter per option
     if (text is None) == (prompts is None):
         raise click.UsageError("give a TEXT, or a file of several with --prompts")
     if prompts is not None:
-        if against or position or against_text or edges or study or save or method != "gradient":
+        others = (against, position, against_text, study, save)
+        if edges or method != "gradient" or any(one is not None for one in others):
             raise click.UsageError("--prompts goes with --token, --top and --json only")
         _answer_prompts(load_model(model, options), prompts, token, top, as_json)
         return
@@ -191,8 +192,9 @@ def print_why(console: Console, found: Why) -> None:
     """Pairs, memories, joint effect, the heat map, and how far to believe it."""
     print_text_read(console, found.model, found.position, found.text)
     against = f" above {visible_token(found.against)}" if found.against else ""
+    quantity = "difference of logits" if found.against else "logit"
     console.print(
-        f"\nWhy {visible_token(found.token)}{against}: logit {found.target:+.2f}", style="bold"
+        f"\nWhy {visible_token(found.token)}{against}: {quantity} {found.target:+.2f}", style="bold"
     )
     _print_pairs(console, found.effects, NAMES[found.method])
     print_memories(console, found)
@@ -235,7 +237,8 @@ def print_memories(console: Console, found: Why) -> None:
     several = [one for one in found.memories if one.places > 1][:MEMORIES]
     if several:
         width = max(len("at all its places"), *(len(str(one.address)) for one in several))
-        console.print(f"\n  {'at all its places':<{width}}  places  predict     true", style="bold")
+        head = f"\n  {'at all its places':<{width}}  places  {NAMES[found.method]}     true"
+        console.print(head, style="bold")
     for one in several:
         console.print(
             f"  {one.address!s:<{width}}  {one.places:>6} {number(one.predicted, 8)} "
@@ -315,22 +318,23 @@ def _print_facts(console: Console, found: Facts) -> None:
 def _print_heat(console: Console, layers: Sequence[LayerEffects]) -> None:
     """Sums of predicted effects by layer and place, in tenths of the largest."""
     places = len(layers[0].predicted)
-    first = max(0, places - (console.width - 6) // CELL)
+    cell = max(CELL, len(str(places)) + 1)
+    first = max(0, places - (console.width - 6) // cell)
     cells = [value for layer in layers for value in layer.predicted[first:]]
     largest = max(map(abs, cells)) or 1.0
-    title = f"Predicted, by layer and place (9 = {largest:.2f})"
-    console.print(f"\n{title}", style="bold")
+    shown = f"the last {places - first} places" if first else "place"
+    console.print(f"\nPredicted, by layer and {shown} (9 = {largest:.2f})", style="bold")
     for layer in reversed(layers):
-        row = "".join(_heat_cell(value / largest) for value in layer.predicted[first:])
+        row = "".join(f"{_tenths(value / largest):>{cell}}" for value in layer.predicted[first:])
         console.print(f"  {f'L{layer.layer}':<4}{row}".rstrip())
-    header = "".join(f"{place + 1:>{CELL}}" for place in range(first, places))
+    header = "".join(f"{place + 1:>{cell}}" for place in range(first, places))
     console.print(f"      {header}", style="dim")
 
 
-def _heat_cell(share: float) -> str:
+def _tenths(share: float) -> str:
     """A share of the largest as a sign and a digit."""
     tenths = round(9 * share)
-    return f"{f'{tenths:+d}' if tenths else '·':>{CELL}}"
+    return f"{tenths:+d}" if tenths else "·"
 
 
 def _print_linear(console: Console, reading: LinearReading, target: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from ffmem.analyses.catalogue import CLAIMS
+from ffmem.analyses.catalogue import claims_on
 from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import TheStudy
 from ffmem.explorer.queries.overview import Overview, overview
@@ -19,8 +19,7 @@ router = APIRouter()
 def overview_page(request: Request, context: TheStudy) -> HTMLResponse:
     """The first page."""
     view = overview(context)
-    shown = {file.name for file in view.figures}
-    figures = {claim.name: claim.figure for claim in CLAIMS if claim.figure in shown}
+    figures = {name: file.name for file in view.figures for name in claims_on(file.name)}
     return page(request, "overview.html.j2", view=view, figures=figures)
 
 

@@ -11,6 +11,7 @@ from ffmem.analyses.verdicts import Verdict, tally
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.figures import FigureFile, figure_files
 from ffmem.explorer.queries.start import StartCard, start_cards
+from ffmem.report.about import read_by_models
 
 BLOCKS = 96  # of a layer on the map, at most; each stands for as many neighbouring memories
 
@@ -47,6 +48,7 @@ class Overview:
     report: bool  # whether one was written
     cards: tuple[StartCard, ...]  # those whose analyses were made
     headline: str  # how many claims have each outcome; empty where none was measured
+    readings: str  # what language models read, as a sentence; empty where none did
     claims: tuple[Verdict, ...]  # those that were measured
     layers: tuple[LayerLine, ...]
 
@@ -72,6 +74,7 @@ def overview(context: StudyContext) -> Overview:
         report=context.store.folder.report_page.is_file(),
         cards=tuple(card for card in start_cards(context) if card.pointers),
         headline=tally(verdicts).text if judged else "",
+        readings=read_by_models(context.study),
         claims=judged,
         layers=layer_lines(context),
     )

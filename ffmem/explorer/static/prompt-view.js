@@ -92,10 +92,11 @@ function showChances(found, acts) {
   if (found.controls.length) titles.push(heading("control", "n"));
   titles[1].append(element("span", { className: "hidden" }, "bar"));
   part("chances").replaceChildren(head(...titles), element("tbody", {}, ...rows));
-  part("moved").replaceChildren(
-    ...(two ? [`The changes move the distribution by ${found.moved.toFixed(4)} nats. `, ...controls(found)] : ["Choose a token to see why it is as likely as it is."]),
-  );
+  part("moved").replaceChildren(...(two ? moved(found) : ["Choose a token to see why it is as likely as it is."]));
 }
+
+// What changes do, and their control beside them.
+export const moved = (found) => [`The changes move the distribution by ${found.moved.toFixed(4)} nats. `, ...controls(found)];
 
 // What the same changes of other memories do, and which those are.
 function controls(found) {

@@ -1,7 +1,7 @@
 // True effects: the strongest memories of this prompt, silenced one by one; a map; who wakes them.
 import { ask, busy, element, shownToken } from "./ask.js";
 import { load } from "./prompt-picture.js";
-import { bar, button, cell, head, heading, memoryLink, row, signed, token } from "./prompt-view.js";
+import { bar, button, cell, head, heading, memoryLink, moved, row, signed, token } from "./prompt-view.js";
 
 const MOST_PLACES = 48; // of a text, the last ones, in the map
 const form = document.querySelector("#effects");
@@ -13,6 +13,7 @@ const image = drawing.querySelector("img");
 const hint = said.textContent;
 let question = ""; // what the page is about now
 let answered = ""; // what the effects that are there answer
+let latest = null; // the page's answer, with its changes
 let acts = {};
 
 // A new answer of the page: effects of another prompt, place or token go away.
@@ -21,10 +22,19 @@ export function ready(found, wanted, actions) {
   if (wanted.get("chat")) about.set("chat", wanted.get("chat"));
   question = about.toString();
   acts = actions;
-  if (question === answered) return;
-  body.hidden = true;
-  answered = "";
-  say(said, hint);
+  latest = found;
+  if (question !== answered) {
+    body.hidden = true;
+    answered = "";
+  }
+  rest();
+}
+
+// Below the heading, in reach of the buttons of the list: what was silenced has done this.
+function rest() {
+  const done = answered && latest.edited !== null;
+  say(said, done ? "" : hint);
+  if (done) said.append(...moved(latest));
 }
 
 function say(where, text, wrong = false) {
@@ -46,7 +56,7 @@ export function showEffects() {
       showHeat(found);
       drawing.hidden = true;
       body.hidden = false;
-      say(said, hint);
+      rest();
     } catch (error) {
       if (asked === question) say(said, error.message, true);
     }

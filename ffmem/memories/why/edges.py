@@ -7,15 +7,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ffmem.memories.prompt_explanation import cell_address
 from ffmem.memories.why.passes import (
     LayerSlopes,
     Prompt,
-    backward_pass,
-    constant_weights,
+    gradients_of,
+    gradients_of_states,
     last_logits,
     leaves_at_sums,
     whole,
@@ -102,8 +101,7 @@ def _score_slopes(
 ) -> Iterator[list[LayerSlopes]]:
     """For each target the slopes of all layers below it; one backward pass for each."""
     with ExitStack() as stack:
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(constant_weights(model.model))
+        stack.enter_context(gradients_of_states(model))
         m, zeros = stack.enter_context(leaves_at_sums(model.layers))
         watched = [stack.enter_context(one.watch(1, prompt.columns)) for one in targets]
         logits = last_logits(model, prompt.tokens)
@@ -111,8 +109,7 @@ def _score_slopes(
     for target, value in zip(targets, values, strict=True):
         below = [layer for layer in model.layers if layer.number < target.layer]
         leaves = [zeros[layer.number] for layer in below]
-        with backward_pass():
-            gradients = torch.autograd.grad(value, leaves, retain_graph=True)
+        gradients = gradients_of(model, value, leaves, keep_graph=True)
         yield [
             LayerSlopes(layer, m[layer.number], whole(gradient))
             for layer, gradient in zip(below, gradients, strict=True)

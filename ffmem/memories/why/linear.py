@@ -26,8 +26,8 @@ from ffmem.memories.why.passes import (
     LogitTarget,
     Passes,
     Prompt,
-    constant_weights,
     gradients_of,
+    gradients_of_states,
     last_logits,
     leaves_at_sums,
     whole,
@@ -222,16 +222,15 @@ def linear_passes(
     ):
         raise _no_reading(model, "its experts do not run through transformers' interface")
     blocks = _blocks_of(model)
-    with torch.no_grad():
-        norms = _norms_in(model, prompt, blocks)
-    rules = _Rules(blocks, norms)
 
     def keep(tensor: Tensor) -> Tensor:
         return tensor.reshape(1, prompt.columns, -1)[:, -1].clone()
 
     with ExitStack() as stack:
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(constant_weights(model.model))
+        stack.enter_context(gradients_of_states(model))
+        with torch.no_grad():
+            norms = _norms_in(model, prompt, blocks)
+        rules = _Rules(blocks, norms)
         begin = time.perf_counter()
         plain = last_logits(model, prompt.tokens)
         seconds = time.perf_counter() - begin

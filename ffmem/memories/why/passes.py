@@ -23,6 +23,7 @@ from ffmem.errors import ModelError, shorten
 from ffmem.memories.prompt_explanation import prompt_place
 from ffmem.memories.recording import LayerRecord, record_forward
 from ffmem.models.blocks.trace import evaluation_mode
+from ffmem.models.effective_weights import quantised_modules
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 
@@ -119,16 +120,32 @@ class Passes:
 
 
 @contextmanager
-def constant_weights(model: nn.Module) -> Iterator[None]:
-    """No parameter takes part in gradients inside the `with`; each is as before afterwards."""
-    learning = [one for one in model.parameters() if one.requires_grad]
-    try:
-        for one in learning:
-            one.requires_grad_(False)
-        yield
-    finally:
-        for one in learning:
-            one.requires_grad_(True)
+def gradients_of_states(model: LanguageModel) -> Iterator[None]:
+    """Gradients flow inside the `with`, but to no parameter; the model is as before afterwards.
+
+    They also flow where the caller has turned them off, by `torch.no_grad` or `inference_mode`.
+    Quantised maps that let none through are refused: gradients would flow past them alone.
+    """
+    probed: set[type[nn.Module]] = set()
+
+    def probe(module: nn.Module, args: tuple[Any, ...], _output: Any) -> None:
+        is_new = type(module) not in probed and torch.is_grad_enabled()
+        if is_new and len(args) == 1 and args[0].is_floating_point():
+            probed.add(type(module))
+            row = args[0].detach().flatten(0, -2)[-1:].requires_grad_()
+            gradients_of(model, module.forward(row).sum(), [row])
+
+    learning = [one for one in model.model.parameters() if one.requires_grad]
+    with torch.inference_mode(False), evaluation_mode(model.model), ExitStack() as hooks:
+        for module in quantised_modules(model.model).values():
+            hooks.callback(module.register_forward_hook(probe).remove)
+        try:
+            for one in learning:
+                one.requires_grad_(False)
+            yield
+        finally:
+            for one in learning:
+                one.requires_grad_(True)
 
 
 @contextmanager
@@ -167,8 +184,7 @@ def forward_and_backward(
         return tensor.reshape(1, prompt.columns, -1)[:, -1].clone()
 
     with ExitStack() as stack:
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(constant_weights(model.model))
+        stack.enter_context(gradients_of_states(model))
         m, zeros = stack.enter_context(leaves_at_sums(model.layers))
         readings = stack.enter_context(record_forward(model.layers, "hrmyo", keep))
         begin = time.perf_counter()
@@ -196,20 +212,16 @@ def whole(gradient: Tensor) -> Tensor:
     return flat if flat.dtype == torch.float64 else flat.float()
 
 
-@contextmanager
-def backward_pass() -> Iterator[None]:
-    """Where torch sets up CUDA in a thread of its own, it warns; that is as it should be."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r".*no current CUDA context", append=False)
-        yield
-
-
-def gradients_of(model: LanguageModel, value: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+def gradients_of(
+    model: LanguageModel, value: Tensor, leaves: Sequence[Tensor], keep_graph: bool = False
+) -> list[Tensor]:
     """The gradient at every leaf; refuses a model through which none flows."""
-    reason = "no gradient reaches its first layers"
+    reason = "no gradient comes through it"
     try:
-        with backward_pass():
-            found = torch.autograd.grad(value, leaves, allow_unused=True)
+        with warnings.catch_warnings():
+            # Where torch sets up CUDA in a thread of its own, it warns; that is as it should be.
+            warnings.filterwarnings("ignore", message=r".*no current CUDA context", append=False)
+            found = torch.autograd.grad(value, leaves, retain_graph=keep_graph, allow_unused=True)
         if all(one is not None for one in found):
             return list(found)
     except torch.OutOfMemoryError:

@@ -33,7 +33,7 @@ def store(relu: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Scan
 
 @pytest.fixture(scope="module")
 def study(store: ScanStore) -> PatternResults:
-    return patterns_by_rule(store, keys=5)
+    return patterns_by_rule(store, keys=6)
 
 
 def test_triggers_come_back_as_the_store_shows_them(store: ScanStore) -> None:
@@ -56,12 +56,12 @@ def test_random_prefixes_are_distinct_places_short_of_the_whole_sentence(store: 
 def test_a_study_counts_every_key_and_carries_its_controls(
     store: ScanStore, study: PatternResults
 ) -> None:
-    assert [layer.keys for layer in study.summary.layers] == [5, 5, 5]
+    assert [layer.keys for layer in study.summary.layers] == [6, 6, 6]
     known = [Address.parse(name) for names in study.drawn.values() for name in names]
     seen = sum(min(25, len(store.triggers(key))) for key in known)
     assert study.summary.overall.triggers == seen
     counts = {control.kind: control.false_patterns.n for control in study.controls}
-    assert counts == dict.fromkeys(CONTROLS, 3 * 35)
+    assert counts == dict.fromkeys(CONTROLS, 3 * 6 * 7)  # as the keys, so a look at more has more
     assert study.semantic_keys is not None
     assert study.semantic_keys.n == sum(layer.keys for layer in study.summary.layers)
     assert all(control.false_patterns.estimate <= 0.25 for control in study.controls)

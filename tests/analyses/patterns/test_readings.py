@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ffmem.address import Address
 from ffmem.analyses.inputs import blind_readings as shipped
 from ffmem.analyses.inputs.blind_readings import (
     READER,
@@ -17,11 +18,15 @@ from ffmem.analyses.inputs.blind_readings import (
     reader_name,
 )
 from ffmem.analyses.patterns import readings
+from ffmem.analyses.patterns.by_memory import StudyPatterns, study_patterns
 from ffmem.analyses.patterns.charts import readings_chart
 from ffmem.analyses.patterns.measure import blind_readings
 from ffmem.analyses.patterns.prefixes import Prefix, random_prefixes
+from ffmem.analyses.patterns.record import Pattern
 from ffmem.analyses.patterns.rule_annotator import RuleAnnotator
 from ffmem.analyses.patterns.surface_patterns import Background
+from ffmem.analyses.result_files import ResultFile, write_result
+from ffmem.annotations.memory_notes import memory_notes
 from ffmem.annotations.sheets import Sheet, draw_sheets
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.people.annotators import is_language_model, is_person
@@ -91,6 +96,39 @@ def test_sheets_are_found_by_their_prefixes_in_any_order_and_others_count_nowher
     assert rule.prefixes == found.summary.overall.triggers
     chart = readings_chart(found).to_dict()
     assert "not by people" in " ".join(chart["title"]["subtitle"])
+
+
+def test_a_memory_s_patterns_are_its_reader_s_too_and_say_so(
+    store: ScanStore, sheets: list[ReadSheet]
+) -> None:
+    found = blind_readings(store, annotator(store))
+    assert found is not None
+    read = found.records[0]
+    rule = replace(read, description="ends with ‘in’", ranks=(1, 2, 3, 4), annotator="rules")
+    result = {"records": [rule], "readings": {"records": found.records}}
+    path = store.folder.result("patterns")
+    write_result(path, ResultFile("patterns", {}, 0.0, result))
+    try:
+        patterns = study_patterns(store.folder)
+        assert patterns.by_address.keys() == {str(one.key) for one in found.records}
+        assert patterns.of(str(read.key)) == (rule, read)
+        assert patterns.foremost(str(read.key)) == (read,)
+        (notes,) = memory_notes(store, [Address.parse(str(read.key))]).values()
+        assert notes.patterns == ("begins the sheet (language model)",)
+    finally:
+        path.unlink()
+
+
+def test_people_come_before_language_models_and_these_before_the_rule() -> None:
+    every = [
+        Pattern(Address(1, 2), "a word", "shallow", (1, 2, 3), name)
+        for name in ("rules", "llm:some", reader_name(READER), "ann")
+    ]
+    rule, *models, person = every
+    for names, expected in ((every, [person]), ([rule, *models], models), ([rule], [rule])):
+        known = StudyPatterns({"L1.2": tuple(names)})
+        assert known.foremost("L1.2") == tuple(expected)
+    assert [one.told == one.description for one in every] == [True, False, False, True]
 
 
 def test_another_scan_has_no_readings(store: ScanStore) -> None:
