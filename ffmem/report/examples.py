@@ -125,13 +125,13 @@ def _key_row(
     first = clearest_first[0]
     patterns = (first, *[one for one in clearest_first if one.kind != first.kind][:1])
     triggers = store.triggers(key)
-    times = Counter(_prefix(one) for one in triggers[:TRIGGERS_SHOWN])
+    times = Counter(one.prefix for one in triggers[:TRIGGERS_SHOWN])
     ranks = sorted(
         first.ranks, key=lambda rank: (-sum(rank in one.ranks for one in patterns), rank)
     )
     shown: dict[str, Trigger] = {}
     for rank in ranks:
-        shown.setdefault(_prefix(triggers[rank - 1]), triggers[rank - 1])
+        shown.setdefault(triggers[rank - 1].prefix, triggers[rank - 1])
     return KeyRow(
         key=key,
         patterns=patterns,
@@ -141,10 +141,6 @@ def _key_row(
             for text, one in list(shown.items())[:TRIGGERS_PER_KEY]
         ),
     )
-
-
-def _prefix(trigger: Trigger) -> str:
-    return trigger.before + trigger.last
 
 
 @dataclass(frozen=True)
@@ -184,7 +180,7 @@ def annotated_key(study: PatternResults, store: ScanStore) -> AnnotatedKey | Non
     ranks: dict[str, list[int]] = {}
     triggers = store.triggers(best)[:TRIGGERS_SHOWN]
     for rank, one in enumerate(triggers, 1):
-        ranks.setdefault(_prefix(one), []).append(rank)
+        ranks.setdefault(one.prefix, []).append(rank)
     return AnnotatedKey(
         best,
         patterns,
