@@ -243,6 +243,8 @@ def test_language_models_that_read_blind_count_before_the_rule_and_are_called_so
     assert said in pages["keys"]
     assert pages["keys"].count(f"{name}, not of people") == 2
     assert "not read" in pages["refinement"]
+    assert " The last column says" in pages["refinement"]
+    assert "6 of the\n150 cases and controls that it read are this study’s" in pages["refinement"]
     (row,) = (one for one in found_now.rows if one.verdict.name == "most-triggers-are-covered")
     assert row.controls[-1].name == "permuted weights"
     assert row.controls[-1].number == verdict_of(found_now, row.verdict.name).number
