@@ -159,7 +159,7 @@ def reasons(
     triggers = single_triggers(study.store, rows, ranks)
     return (
         _token_logits(study, rows, numbers, question),
-        [None if pattern is None else pattern.told for pattern in patterns],
+        [None if pattern is None else pattern.text for pattern in patterns],
         [
             None if trigger is None else evidence(trigger, rank + 1, weights)
             for trigger, rank in zip(triggers, ranks, strict=True)

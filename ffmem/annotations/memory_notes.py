@@ -53,7 +53,7 @@ def memory_notes(store: ScanStore, addresses: Iterable[Address]) -> dict[Address
         triggers = store.triggers(cell)[:TRIGGERS]
         found[address] = MemoryNotes(
             label=labels.get(str(cell), ""),
-            patterns=tuple(dict.fromkeys(one.told for one in patterns.foremost(str(cell)))),
+            patterns=tuple(dict.fromkeys(one.text for one in patterns.foremost(str(cell)))),
             triggers=tuple(str(Snippet.of(trigger, WIDTH)) for trigger in triggers),
         )
     return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffmem.analyses.last_layer.record import Case
+from ffmem.analyses.last_layer.record import BlindCases, Case
 from ffmem.analyses.open_claims.need import ways_to_decide
 from ffmem.analyses.study import Study
 from ffmem.analyses.values.record import ValueRow
@@ -73,8 +73,7 @@ class Report:
     cases: tuple[Case, ...]
     read_by_models: str  # what language models read, as a sentence; empty where none did
     keys_reader: str  # the language model that read keys blind; nothing where none did
-    cases_reader: str  # the same of cases of the last layer
-    judged: tuple[str | None, ...]  # its answer to each case
+    blind_cases: BlindCases | None  # what it said of cases of the last layer
     settings: dict[str, str]
     left_out: dict[str, int]
     analyses: tuple[AnalysisNote, ...]
@@ -147,8 +146,7 @@ def build(study: Study) -> Report:
         cases=last.cases[:CASES] if last else (),
         read_by_models=read_by_models(study),
         keys_reader=patterns.readings.summary.annotator if patterns and patterns.readings else "",
-        cases_reader=last.readings.annotator if last and last.readings else "",
-        judged=last.readings.judged[:CASES] if last and last.readings else (),
+        blind_cases=last.readings if last else None,
         settings=settings(study),
         left_out=left_out(study, results),
         analyses=tuple(_note(study, name) for name in study.names),

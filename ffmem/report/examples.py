@@ -70,10 +70,7 @@ def key_rows(study: PatternResults, store: ScanStore) -> tuple[KeyRow, ...]:
     layers = sorted(store.memories)
     by_key = _patterns_of_drawn_keys(study)
     whole = {key: whole_words(store, key) for key in by_key}
-    clear = {
-        key: sorted(patterns, key=partial(_clearness, whole[key]), reverse=True)
-        for key, patterns in by_key.items()
-    }
+    clear = {key: _clearest(patterns, whole[key]) for key, patterns in by_key.items()}
     rule, rows = _by_key(study.records), []
     for band in range(BANDS):
         inside = [key for key in clear if layers.index(key.layer) * BANDS // len(layers) == band]
@@ -101,6 +98,12 @@ def _clearness(whole: Collection[int], pattern: Pattern) -> tuple[int, int]:
     return len(set(pattern.ranks) & set(whole)), len(pattern.ranks)
 
 
+def _clearest(patterns: Sequence[Pattern], whole: Collection[int]) -> tuple[Pattern, ...]:
+    """A key's clearest pattern, and the clearest of the other kind if it has one."""
+    first, *others = sorted(patterns, key=partial(_clearness, whole), reverse=True)
+    return (first, *[one for one in others if one.kind != first.kind][:1])
+
+
 def _patterns_of_drawn_keys(study: PatternResults) -> dict[Address, list[Pattern]]:
     """Those of the keys that the study drew, by the reader where they were read blind."""
     if study.readings is None:
@@ -119,15 +122,13 @@ def _by_key(patterns: Sequence[Pattern]) -> dict[Address, list[Pattern]]:
 
 
 def _key_row(
-    key: Address, clearest_first: Sequence[Pattern], by_rule: str | None, store: ScanStore
+    key: Address, patterns: tuple[Pattern, ...], by_rule: str | None, store: ScanStore
 ) -> KeyRow:
-    """The triggers shown are those that have most of the patterns, the strongest first."""
-    first = clearest_first[0]
-    patterns = (first, *[one for one in clearest_first if one.kind != first.kind][:1])
+    """The triggers shown are those that have both patterns, then others of the first."""
     triggers = store.triggers(key)
     times = Counter(one.prefix for one in triggers[:TRIGGERS_SHOWN])
     ranks = sorted(
-        first.ranks, key=lambda rank: (-sum(rank in one.ranks for one in patterns), rank)
+        patterns[0].ranks, key=lambda rank: (-sum(rank in one.ranks for one in patterns), rank)
     )
     shown: dict[str, Trigger] = {}
     for rank in ranks:
@@ -162,18 +163,19 @@ class AnnotatedKey:
 
 
 def annotated_key(study: PatternResults, store: ScanStore) -> AnnotatedKey | None:
-    """The drawn key with patterns of both kinds, if any has, whose patterns cover most triggers.
+    """The drawn key with patterns of both kinds, if any has, whose clearest cover most triggers.
 
-    By the reader where keys were read blind.
+    Triggers that end in a whole word count first. By the reader where keys were read blind.
     """
     by_key = _patterns_of_drawn_keys(study)
 
-    def merit(key: Address) -> tuple[int, int]:
-        patterns = by_key[key]
-        covered = {rank for pattern in patterns for rank in pattern.ranks}
-        return len({pattern.kind for pattern in patterns}), len(covered)
+    def merit(key: Address) -> tuple[int, int, int]:
+        whole = whole_words(store, key)
+        clear = _clearest(by_key[key], whole)
+        covered = {rank for pattern in clear for rank in pattern.ranks}
+        return len(clear), len(covered & whole), len(covered)
 
-    best = min(by_key, key=lambda key: (*(-one for one in merit(key)), key), default=None)
+    best = max(sorted(by_key), key=merit, default=None)
     if best is None:
         return None
     patterns = tuple(by_key[best])

@@ -243,6 +243,8 @@ def test_language_models_that_read_blind_count_before_the_rule_and_are_called_so
     assert said in pages["keys"]
     assert pages["keys"].count(f"{name}, not of people") == 2
     assert "not read" in pages["refinement"]
+    assert " The last column says" in pages["refinement"]
+    assert "6 of the\n150 cases and controls that it read are this study’s" in pages["refinement"]
     (row,) = (one for one in found_now.rows if one.verdict.name == "most-triggers-are-covered")
     assert row.controls[-1].name == "permuted weights"
     assert row.controls[-1].number == verdict_of(found_now, row.verdict.name).number
@@ -564,7 +566,7 @@ def test_whole_words_stand_between_spaces_or_marks(toy_study: Study) -> None:
 
 
 def test_table_3_shows_one_key_with_all_its_triggers_and_pattern_numbers(
-    toy_study: Study, report: Report
+    toy_study: Study, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = toy_study.result("patterns")
     key = toy_study.store.cells.in_layer(2, [5])[0]
@@ -591,6 +593,19 @@ def test_table_3_shows_one_key_with_all_its_triggers_and_pattern_numbers(
     first = [triggers[ranks[0] - 1].next for ranks in same.values()]
     assert [row.trigger.next for row in found.triggers] == first
     assert annotated_key(replace(result, records=()), toy_study.store) is None
+    third = toy_study.store.cells.in_layer(2, [7])[0]
+    wide = (
+        Pattern(third, "ends with a piece", "shallow", tuple(range(1, 11)), "rules"),
+        Pattern(third, "about: d, e, f", "semantic", (1, 2, 3), "rules"),
+    )
+    with_wide = replace(result, records=(*patterns, *wide))
+    for whole, expected in ((frozenset(), third), (frozenset({2}), key)):
+        monkeypatch.setattr(
+            examples, "whole_words", lambda _, one, whole=whole: whole if one == key else set()
+        )
+        chosen = annotated_key(with_wide, toy_study.store)
+        assert chosen is not None
+        assert chosen.key == expected
     page = chapters(replace(report, annotated=found))["keys"]
     assert "about: a, b, c" in page
     assert "1, 2" in page

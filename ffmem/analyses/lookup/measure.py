@@ -167,6 +167,6 @@ def stands_for(store: ScanStore | None, cell: Address) -> tuple[str, ...]:
         return ()
     patterns = study_patterns(store.folder).foremost(str(cell))
     if patterns:
-        return tuple(one.told for one in patterns[:LINES])
+        return tuple(one.text for one in patterns[:LINES])
     folded = fold_equal(store.triggers(cell)[: 5 * LINES], LINES)
     return tuple(str(Snippet.of(one, BEFORE)).strip() for one, _ in folded)

@@ -40,7 +40,7 @@ class Pattern:
             raise ValueError("a pattern needs a description")
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The description and, if a language model gave it, that one did."""
         return self.description + " (language model)" * is_language_model(self.annotator)
 

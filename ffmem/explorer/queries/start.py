@@ -243,7 +243,7 @@ def _pattern_card(context: StudyContext) -> StartCard:
         rank = pattern.ranks[0] - 1
         triggers = list(enumerate(context.store.triggers(cell)[: rank + 1]))[rank:]
         share = f"{len(pattern.ranks)} of {TRIGGERS_SHOWN} triggers"
-        says = f"{DEPTHS[depth]} layers, {pattern.kind}: {pattern.told} ({share})"
+        says = f"{DEPTHS[depth]} layers, {pattern.kind}: {pattern.text} ({share})"
         pointers.append(point(context, cell, says, triggers))
     return StartCard(
         "Clear patterns by depth",

@@ -128,7 +128,7 @@ def test_people_come_before_language_models_and_these_before_the_rule() -> None:
     for names, expected in ((every, [person]), ([rule, *models], models), ([rule], [rule])):
         known = StudyPatterns({"L1.2": tuple(names)})
         assert known.foremost("L1.2") == tuple(expected)
-    assert [one.told == one.description for one in every] == [True, False, False, True]
+    assert [one.text == one.description for one in every] == [True, False, False, True]
 
 
 def test_another_scan_has_no_readings(store: ScanStore) -> None:
