@@ -146,7 +146,8 @@ def judge_study(study: StudyInputs, judged: Sequence[str], folder: Path) -> list
     for name in PREFIX_CONTROLS:
         found = measure(prefix_control_inputs(study, name), PREFIX_ANALYSES)
         controls[name.rstrip("-0123456789").replace("-", " ")].append(found)
-    return judge_claims(CLAIMS, measure(study, judged), controls)
+    results, layers = measure(study, judged), len(study.store.memories)
+    return judge_claims(CLAIMS, results, controls, layers=layers)
 
 
 def measure(subject: StudyInputs, names: Sequence[str]) -> dict[str, Any]:

@@ -192,7 +192,8 @@ def test_the_readme_says_what_the_studies_say() -> None:
     assert f"({smollm2[0]} and {smollm2[1]} more)" in text
     assert f"{demo[0]} of the demo's 30 hold and {demo[1]} more are met without training" in text
     agreeing = 100 * numbers_in("smollm2", "predictive-values-predict")[0]
-    assert f"where {agreeing:.0f} of the 100 values with the highest top-token" in text
+    assert f"where {agreeing:.0f} of the 100 values with the highest" in text
+    assert "have an agreeing trigger (46 in the paper)" in text
     share = 100 * numbers_in("paper", "upper-values-agree")[0]
     assert f"predict the next token in {share:.1f} % of the keys (3.5 % in the paper)" in text
     same, studies = len(RESULTS.stable()), len(RESULTS.others)

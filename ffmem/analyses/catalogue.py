@@ -120,7 +120,8 @@ def judge(study: Study) -> list[Verdict]:
     """
     looks = read_looks(study.store.folder)
     later = {name: one.later for name, one in looks.items()}
-    verdicts = judge_claims(CLAIMS, results_with_judgements(study), study.controls, later)
+    results, layers = results_with_judgements(study), len(study.store.memories)
+    verdicts = judge_claims(CLAIMS, results, study.controls, later, layers)
     return with_needs(verdicts, measurements(study, looks))
 
 

@@ -25,6 +25,7 @@ from ffmem.analyses.claim import (
 )
 from ffmem.analyses.open_claims.need import Need
 from ffmem.analyses.statistics import (
+    PAPER_LAYERS,
     Interval,
     beyond_seeds,
     chance_at_least,
@@ -129,11 +130,12 @@ def judge_claims(
     results: Results,
     controls: Controls | None = None,
     later: Mapping[str, LaterLook] | None = None,
+    layers: int = PAPER_LAYERS,
 ) -> list[Verdict]:
     """Every claim with its outcome, from the results of a study and of its controls.
 
     The paper's claims are one family for the correction, and those of others another. `later` has
-    the last look at the claims that were looked at again, by name.
+    the last look at the claims that were looked at again, by name. So many `layers` were studied.
     """
     again = later or {}
     looks = [again[one.name].look if one.name in again else 1 for one in claims]
@@ -144,6 +146,7 @@ def judge_claims(
             again[one.name].controls
             if one.name in again
             else findings_beside(one, mine, controls or {}),
+            layers,
         )
         for one, mine in zip(claims, found, strict=True)
     ]
@@ -184,7 +187,7 @@ def findings_beside(
 
 
 def control_effects(
-    finding: Finding | None, controls: Mapping[str, Sequence[Finding]]
+    finding: Finding | None, controls: Mapping[str, Sequence[Finding]], layers: int
 ) -> tuple[ControlEffect, ...]:
     """The first effect in every kind of controls, the one that is hardest to beat first."""
     if finding is None or not finding.effects or finding.alone:
@@ -196,13 +199,14 @@ def control_effects(
         for kind, found in controls.items()
     }
     known = {kind: found for kind, found in known.items() if found}
-    spans = beyond_seeds([[one.effects[0].found for one in found] for found in known.values()])
+    each = [[one.effects[0].found for one in found] for found in known.values()]
+    spans = beyond_seeds(each, layers)
     rows = []
     for (kind, found), span in zip(known.items(), spans, strict=True):
-        each = [one.effects[0].found.estimate for one in found]
+        seeds = [one.effects[0].found.estimate for one in found]
         more = difference(finding.effects[0].found, span)
         most = 2 * sum(map(passes, found)) > len(found)
-        rows.append(ControlEffect(kind, span, min(each), max(each), len(each), more, most))
+        rows.append(ControlEffect(kind, span, min(seeds), max(seeds), len(seeds), more, most))
     return tuple(sorted(rows, key=lambda row: row.more.low))
 
 
