@@ -3,16 +3,16 @@
     python -m benchmarks.why                       # the demo
     python -m benchmarks.why smollm2 --tokens 1000
 
-Medians of several, on a text of so many tokens; and the memory that is planned for the two passes
-beside what the process has taken for them. How well predictions agree with true silencing is
-measured by `ffmem analyse DIR --only attribution`.
+Processor time of one thread, so that other work on the machine does not count; the fastest of
+several. Then the memory that is planned for the two passes, beside what the process has taken for
+them. How well predictions agree with true silencing is measured by
+`ffmem analyse DIR --only attribution`.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
-import statistics
 import time
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ from ffmem.memories.why.passes import (
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 
-REPEATS = 7
+REPEATS = 5
 
 
 def likeliest(logits: torch.Tensor) -> LogitTarget:
@@ -37,14 +37,10 @@ def likeliest(logits: torch.Tensor) -> LogitTarget:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """The median time of a call, after one that does not count."""
+    """The processor time of a call."""
+    begin = time.process_time()
     call()
-    found = []
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - begin)
-    return statistics.median(found)
+    return time.process_time() - begin
 
 
 def peak() -> float:
@@ -61,12 +57,17 @@ def print_cost(model: LanguageModel, tokens: int) -> None:
     def forward() -> None:
         last_logits(model, ids)
 
-    once, before = seconds(forward), peak()
-    both = seconds(lambda: forward_and_backward(model, prompt, likeliest))
+    def both() -> None:
+        forward_and_backward(model, prompt, likeliest)
+
+    forward()
+    before = peak()
+    times = [(seconds(forward), seconds(both)) for _ in range(REPEATS)]
+    once, twice = map(min, zip(*times, strict=True))
+    planned, taken = pass_bytes(model, tokens) / 2**30, peak() - before
     print(
-        f"{tokens} tokens: forward {once:.3f} s, two passes {both:.3f} s, {both / once:.1f} times; "
-        f"planned {pass_bytes(model, tokens) / 2**30:.2f} GiB, taken {peak() - before:.2f} GiB "
-        f"beside {before:.2f} GiB"
+        f"{tokens} tokens: forward {once:.3f} s, two passes {twice:.3f} s, {twice / once:.1f} "
+        f"times; planned {planned:.2f} GiB, taken {taken:.2f} GiB beside {before:.2f} GiB"
     )
 
 
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="demo")
     parser.add_argument("--tokens", type=int, default=128)
     options = parser.parse_args()
+    torch.set_num_threads(1)
     model = load(options.model)
     print_cost(model, min(options.tokens, model.context_length))
 

@@ -97,7 +97,7 @@ def edge_graph(found: Why) -> Any:
             x=alt.X(
                 "x:Q", scale=alt.Scale(zero=False, padding=20), axis=places, title="tokens read"
             ),
-            y=alt.Y("y:Q", scale=alt.Scale(zero=False), axis=layers, title="layer"),
+            y=alt.Y("y:Q", scale=alt.Scale(zero=False, nice=False), axis=layers, title="layer"),
             x2="x2",
             y2="y2",
             color=style.series("wakes", ("wakes", "holds back"), (style.BLUE, style.ORANGE)),

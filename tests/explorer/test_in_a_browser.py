@@ -518,7 +518,9 @@ def test_a_prompt_from_an_example_with_a_set_at_a_position(browser: Any, address
     page.locator("#written bdi.new").first.wait_for()
     assert page.locator("#tokens bdi").count() > 3
 
+    page.set_viewport_size({"width": 390, "height": 844})
     page.get_by_role("button", name="Silence the strongest").click()
+    page.wait_for_function(ENDS_AT_THE_LAST_PLACE)
     strongest = page.locator("#pairs tbody tr").first
     address, place = (strongest.locator("> *").nth(at).inner_text().split()[0] for at in (0, 1))
     strongest.get_by_role("button", name="Silence").click()
@@ -528,7 +530,6 @@ def test_a_prompt_from_an_example_with_a_set_at_a_position(browser: Any, address
     assert told.inner_text() == page.locator("#moved").inner_text()
     assert page.locator("#chances th", has_text="control").count() == 1
     assert page.locator("#pairs tbody tr").count() == 20
-    page.set_viewport_size({"width": 390, "height": 844})
     decides, box = page.locator("#pairs th", has_text="true"), page.locator(".scroll:has(#pairs)")
     assert page.evaluate(RIGHT, decides.element_handle()) <= page.evaluate(
         RIGHT, box.element_handle()
@@ -541,6 +542,10 @@ def test_a_prompt_from_an_example_with_a_set_at_a_position(browser: Any, address
     context.close()
 
 
+ENDS_AT_THE_LAST_PLACE = """() => {
+    const box = document.querySelector(".scroll:has(#heat)");
+    return box.scrollLeft > 0 && box.scrollLeft + box.clientWidth > box.scrollWidth - 2;
+}"""
 RIGHT = "one => one.getBoundingClientRect().right"
 
 

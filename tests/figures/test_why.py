@@ -33,5 +33,6 @@ def test_no_memory_is_above_another_of_its_place(found: Why) -> None:
 
 
 def test_the_axis_has_the_layers_and_no_fractions(found: Why) -> None:
-    axis = edge_graph(found).to_dict()["layer"][0]["encoding"]["y"]["axis"]
-    assert axis["values"] == list(range(2, 13))
+    y = edge_graph(found).to_dict()["layer"][0]["encoding"]["y"]
+    assert y["axis"]["values"] == list(range(2, 13))
+    assert y["scale"] == {"zero": False, "nice": False}

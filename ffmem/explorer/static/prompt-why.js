@@ -115,7 +115,9 @@ function showHeat(found) {
     return row(element("th", { scope: "row" }, String(one.layer)), ...cells);
   });
   const places = found.tokens.slice(first).map((text, place) => heading(`${first + place + 1} ${shownToken(text)}`, "n"));
-  document.querySelector("#heat").replaceChildren(head(heading("Layer"), ...places), element("tbody", {}, ...rows.reverse()));
+  const heat = document.querySelector("#heat");
+  heat.replaceChildren(head(heading("Layer"), ...places), element("tbody", {}, ...rows.reverse()));
+  requestAnimationFrame(() => { heat.parentElement.scrollLeft = heat.scrollWidth; }); // the last place has most
 }
 
 graph.addEventListener("submit", (event) => {
