@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from ffmem.models.language_model import LanguageModel
 
+WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 FUNCTION_WORDS = frozenset(
     """
     a an the this that these those each every either neither both all any some no none another

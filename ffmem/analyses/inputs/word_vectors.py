@@ -6,7 +6,6 @@ places are of one kind (`slot_vectors`): countries, feelings, verbs of saying.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,10 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffmem.analyses.inputs.english import is_content
+from ffmem.analyses.inputs.english import WORD, is_content
 from ffmem.models.blocks.trace import torch_seed
 
-WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 MOST_WORDS = 4_000  # that have a vector, the commonest first
 LEAST_COUNT = 3  # times that a word must be there
 WINDOW = 8  # content words to the right that keep a word company

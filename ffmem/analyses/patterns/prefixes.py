@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from ffmem.address import Address
-from ffmem.analyses.inputs.word_vectors import WORD
+from ffmem.analyses.inputs.english import WORD
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.slots import TRIGGERS_SHOWN, SlotKind
 
