@@ -363,7 +363,7 @@ def _mean_edits(
     if means is None:
         raise EditError(
             f"the mean of {shorten(str(addresses[0]))} is known only from a text; name a scan with "
-            "--scan, or write a number"
+            "--study, or write a number"
         )
     signed = [one for one in addresses if one.sign]
     if signed:

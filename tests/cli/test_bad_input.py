@@ -93,7 +93,7 @@ CASES = [
     *([*PROMPT, "--set", edit] for edit in ("L1.5=1e39", "L1.5*1e39", "L1.5=nan")),
     *([*PROMPT, "--set", f"@{path}=0"] for path in (NUL, "bytes", "loop", ".", "nothing")),
     [*PROMPT, "--dtype", "float16", "--set", "L1.5=1e5"],
-    [*PROMPT, "--set", "L1.1=mean", "--scan", "gated"],
+    [*PROMPT, "--set", "L1.1=mean", "--study", "gated"],
     ["prompt", "tiny:opt", HALF],
     *([*EFFECT, path] for path in (NUL, "bytes", "nested", ".", "nothing", "empty")),
     [*EFFECT, "numbers.jsonl"],
@@ -168,7 +168,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
         (["scan", "tiny:opt", "ftp://127.0.0.1:1/x", "-o", "out"], "ftp://127.0.0.1:1/x cannot be"),
         (["search", "study", "--sort", "sign"], "sign is text and has no order"),
         (["search", "study", "--where", "sign=+"], "there are none, so leave the condition out"),
-        ([*PROMPT, "--set", "L1.1=mean", "--scan", "gated"], "are not those that gated was"),
+        ([*PROMPT, "--set", "L1.1=mean", "--study", "gated"], "are not those that gated was"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )

@@ -79,7 +79,7 @@ def test_texts_stand_for_edits_of_every_memory(tmp_path: Path, relu: LanguageMod
     means = {two[0]: 0.25, two[1]: -1.0}
     found = expand_edits([f"@{path}=mean"], relu, lambda all_: [means[one] for one in all_])
     assert found == [Edit(two[0], "set", 0.25), Edit(two[1], "set", -1.0)]
-    with pytest.raises(EditError, match="--scan"):
+    with pytest.raises(EditError, match="--study"):
         expand_edits(["L2.7=mean"], relu)
     path.write_text("L99.7\n")
     with pytest.raises(AddressError, match="no layer 99"):

@@ -62,7 +62,6 @@ LEGEND = (
     "L7.1034=0@2,5-7; @FILE=0, @FILE=mean or @FILE*2 for a set of memories. Repeatable.",
 )
 @click.option(
-    "--scan",
     "--study",
     type=LOCATION,
     help="Scan or study of the model: says what each memory fires after; =mean takes mean "
@@ -86,7 +85,7 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     top: int | None,
     write: int | None,
     edits: Sequence[str],
-    scan: Path | None,
+    study: Path | None,
     layer: int | None,
     picture: Path | None,
     as_json: bool,
@@ -119,7 +118,7 @@ def prompt(  # noqa: PLR0913 - one parameter per option
         raise click.UsageError(
             "--picture draws one layer; give both, as in --layer 12 --picture figure1.svg"
         )
-    language_model, known = load_beside(model, options, scan)
+    language_model, known = load_beside(model, options, study)
     a_layer = top or A_LAYER if by_layer or as_json else None
     asked = PromptQuestion(text, position, token, chat, write or 0, a_layer, top or MEMORIES)
     means = None if known is None else known.mean_coefficients

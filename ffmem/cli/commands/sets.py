@@ -324,10 +324,10 @@ def _change_parts(change: LossChange) -> list[str]:
 @click.argument("model")
 @edits_option
 @click.option("-o", "--out", type=LOCATION, required=True, help="Folder for the patch.")
-@click.option("--scan", type=LOCATION, help="Scan that =mean takes the mean coefficients from.")
+@click.option("--study", type=LOCATION, help="Scan that =mean takes mean coefficients from.")
 @model_options
 def patch(
-    model: str, edits: Sequence[str], out: Path, scan: Path | None, **options: Unpack[ModelOptions]
+    model: str, edits: Sequence[str], out: Path, study: Path | None, **options: Unpack[ModelOptions]
 ) -> None:
     r"""Save edits of MODEL's memories as a patch of its weights.
 
@@ -342,7 +342,7 @@ def patch(
     from ffmem.models.patches import write_patch
 
     refuse_place(out)
-    language_model, store = load_beside(model, options, scan)
+    language_model, store = load_beside(model, options, study)
     means = None if store is None else store.mean_coefficients
     parsed = expand_edits(edits, language_model, means)
     count = sum(len(language_model.places_of(edit.address)) for edit in parsed)
