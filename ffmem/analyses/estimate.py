@@ -11,6 +11,7 @@ import torch
 
 from ffmem.analyses.analysis import Cost, Sizes, Workload
 from ffmem.analyses.catalogue import ANALYSES, PREFIX_ANALYSES, STANDARD, applicable
+from ffmem.analyses.inputs.layer_readings import conventions_of
 from ffmem.analyses.inputs.study_inputs import StudyInputs, control_sizes
 from ffmem.analyses.open_claims.forecast import open_claims, open_claims_text
 from ffmem.analyses.runner import is_current
@@ -32,6 +33,8 @@ from ffmem.store.folder import PREFIX_CONTROLS, StudyFolder
 from ffmem.store.manifest import read_manifest
 from ffmem.store.scan_store import ScanStore
 
+# Projections of a place in a layer, six and three, and half as much again for reading the logits.
+OF_A_PLACE, OF_A_CONVENTION = 9.0, 4.5
 LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
 SCAN, RANKING, REPORT = "scan", "ranking", "report"
 DEMO = "demo"  # whose keys and cases a language model has read
@@ -98,7 +101,7 @@ def estimate(
     if controls:
         again = sum(took for name, took in seconds.items() if name in {SCAN, RANKING, *controls})
         work = _workload(model, plan, control_sizes(sizes), text)
-        prefixes = _sample_cost(work) if set(controls) & set(PREFIX_ANALYSES) else Cost()
+        prefixes = _sample_cost(model, work) if set(controls) & set(PREFIX_ANALYSES) else Cost()
         each = prefixes.tokens / speed.tokens + prefixes.projections / speed.projections
         seconds["controls"] = again + len(PREFIX_CONTROLS) * each
     kept = tuple(name for name in wanted if name in there)
@@ -198,7 +201,7 @@ def costs(
     found = {name: _cost_of(name, work) for name in names}
     readers = [name for name in names if name in ANALYSES and "sample" in ANALYSES[name].arrays]
     for first in readers[:1]:
-        found[first] += _sample_cost(work)
+        found[first] += _sample_cost(model, work)
     return found
 
 
@@ -227,9 +230,10 @@ def _cost_of(name: str, work: Workload) -> Cost:
     return fixed[name] if name in fixed else ANALYSES[name].cost(work)
 
 
-def _sample_cost(work: Workload) -> Cost:
+def _sample_cost(model: LanguageModel, work: Workload) -> Cost:
     """The cost of reading the validation prefixes in all layers of the model."""
     (layers, memories), sizes = work.whole, work.sizes
+    each = OF_A_PLACE + OF_A_CONVENTION * (len(conventions_of(model)) - 1)
     longest = 1 + work.tokens_per_sentence * sizes.places / (sizes.places + 1)  # read up to there
-    projections = 6 * layers * sizes.sample * sizes.places + work.signs * memories
+    projections = each * layers * sizes.sample * sizes.places + work.signs * memories
     return Cost(sizes.sample * longest, projections)

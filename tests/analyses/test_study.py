@@ -9,6 +9,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,8 @@ from ffmem.analyses.analysis import Sizes
 from ffmem.analyses.catalogue import ANALYSES, CLAIMS, applicable, judge
 from ffmem.analyses.controls import untrained_model
 from ffmem.analyses.estimate import CorpusSize, costs, estimate, results_there
+from ffmem.analyses.inputs import layer_readings, normalised_layers
+from ffmem.analyses.inputs.prefix_sample import draw_sample
 from ffmem.analyses.inputs.study_inputs import StudyInputs, scanned_control_inputs, scanned_model
 from ffmem.analyses.runner import run_analyses
 from ffmem.analyses.study import Study, open_study
@@ -30,6 +33,7 @@ from ffmem.execution.plan import ScanPlan
 from ffmem.execution.run import run_scan
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
+from ffmem.memories.projection import logits
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model
@@ -40,7 +44,7 @@ from ffmem.store.folder import SCANNED_CONTROLS
 from ffmem.store.memory_page import MemoryPage
 from ffmem.store.scan_store import ScanStore
 from ffmem.workflows import JUDGED, StudyPlan, run_study_plan
-from tests.analyses.conftest import lines
+from tests.analyses.conftest import lines, sentences_of
 from tests.small_study import FEW, small_plan
 from tests.waiting import time_limit
 
@@ -244,6 +248,30 @@ def test_a_plan_counts_chosen_layers_and_what_is_there(relu: LanguageModel, corp
     assert "upper-values-agree" in first.undecided
     assert some.undecided == first.undecided  # a study that was stopped leaves as much open
     assert not estimate(relu, plan, sizes, ["values"], there=["scan", "values"]).undecided
+
+
+@pytest.mark.parametrize("name", ["demo", "tiny:llama"])
+def test_a_plan_counts_every_projection_of_a_place(
+    name: str, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half as much again for reading the logits; a head with a norm is read with and without."""
+    plan = ScanPlan(Source(str(corpus)), ScanSettings(top=5), SentenceSettings())
+    model, read = load(name), list[int]()
+
+    def count(model: LanguageModel, h: Any, *rest: Any) -> Any:
+        read.append(len(h))
+        return logits(model, h, *rest)
+
+    for module in (layer_readings, normalised_layers):
+        monkeypatch.setattr(module, "logits", count)
+    sample = draw_sample([sentences_of(model, lines(20, 5))], 20)
+    layer_readings.record_sample(model, sample)
+    amounts = [Sizes(sample=number, places=1) for number in (len(sample), 2 * len(sample))]
+    one, two = (
+        costs(model, plan, sizes, CorpusSize(1000, 20.0), ["refinement"])["refinement"]
+        for sizes in amounts
+    )
+    assert two.projections - one.projections == pytest.approx(1.5 * sum(read), rel=0.15)
 
 
 def test_a_plan_counts_no_sentence_that_the_text_lacks(relu: LanguageModel, corpus: Path) -> None:
