@@ -58,6 +58,10 @@ class ModelSpeed:
     tokens: float  # read in a forward pass
     projections: float  # vectors brought to the vocabulary
 
+    def seconds(self, cost: Cost) -> float:
+        """The seconds that something takes."""
+        return cost.tokens / self.tokens + cost.projections / self.projections + cost.seconds
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -94,18 +98,15 @@ def estimate(
     only = applicable(only, mixtures)
     wanted = [SCAN, RANKING, *(name for name in ANALYSES if name in only), REPORT]
     missing = [name for name in wanted if name not in there]
-    seconds = {
-        name: cost.tokens / speed.tokens + cost.projections / speed.projections + cost.seconds
-        for name, cost in costs(model, plan, sizes, text, missing).items()
-    }
+    read, work = len(conventions_of(model)), workload(model, plan, sizes, text)
+    seconds = {name: speed.seconds(cost) for name, cost in costs(work, missing, read).items()}
     if controls:
-        again = sum(took for name, took in seconds.items() if name in {SCAN, RANKING, *controls})
-        work = _workload(model, plan, control_sizes(sizes), text)
-        prefixes = _sample_cost(model, work) if set(controls) & set(PREFIX_ANALYSES) else Cost()
-        each = prefixes.tokens / speed.tokens + prefixes.projections / speed.projections
-        seconds["controls"] = again + len(PREFIX_CONTROLS) * each
+        again = [name for name in missing if name in {SCAN, RANKING, *controls}]
+        seconds["controls"] = sum(map(speed.seconds, costs(work, again).values()))
+        if set(controls) & set(PREFIX_ANALYSES):
+            few = workload(model, plan, control_sizes(sizes), text)
+            seconds["controls"] += len(PREFIX_CONTROLS) * speed.seconds(_sample_cost(few, 1))
     kept = tuple(name for name in wanted if name in there)
-    work = _workload(model, plan, sizes, text)
     is_whole = set(only) <= set(there)  # its verdicts are printed at once
     left = {} if is_whole else open_claims(work, only, has_readings=model.name == DEMO)
     copies = 2 if controls else 1
@@ -190,22 +191,20 @@ def rate(work: Callable[[int], None], model: LanguageModel, most: int) -> float:
         rows = min(most, rows * 4)
 
 
-def costs(
-    model: LanguageModel, plan: ScanPlan, sizes: Sizes, text: CorpusSize, names: Sequence[str]
-) -> dict[str, Cost]:
+def costs(work: Workload, names: Sequence[str], conventions: int = 1) -> dict[str, Cost]:
     """The cost of some of scan, analyses and report, in their order.
 
-    What several analyses read once, the validation prefixes, is paid for by the first of them.
+    What several analyses read once, the validation prefixes, is paid for by the first of them; they
+    are read under so many `conventions`.
     """
-    work = _workload(model, plan, sizes, text)
     found = {name: _cost_of(name, work) for name in names}
     readers = [name for name in names if name in ANALYSES and "sample" in ANALYSES[name].arrays]
     for first in readers[:1]:
-        found[first] += _sample_cost(model, work)
+        found[first] += _sample_cost(work, conventions)
     return found
 
 
-def _workload(model: LanguageModel, plan: ScanPlan, sizes: Sizes, text: CorpusSize) -> Workload:
+def workload(model: LanguageModel, plan: ScanPlan, sizes: Sizes, text: CorpusSize) -> Workload:
     """The shape of model and text that costs depend on."""
     layers = plan_layers(model, plan)
     return Workload(
@@ -230,10 +229,10 @@ def _cost_of(name: str, work: Workload) -> Cost:
     return fixed[name] if name in fixed else ANALYSES[name].cost(work)
 
 
-def _sample_cost(model: LanguageModel, work: Workload) -> Cost:
+def _sample_cost(work: Workload, conventions: int) -> Cost:
     """The cost of reading the validation prefixes in all layers of the model."""
     (layers, memories), sizes = work.whole, work.sizes
-    each = OF_A_PLACE + OF_A_CONVENTION * (len(conventions_of(model)) - 1)
+    each = OF_A_PLACE + OF_A_CONVENTION * (conventions - 1)
     longest = 1 + work.tokens_per_sentence * sizes.places / (sizes.places + 1)  # read up to there
     projections = each * layers * sizes.sample * sizes.places + work.signs * memories
     return Cost(sizes.sample * longest, projections)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from ffmem.analyses.analysis import Sizes
 from ffmem.analyses.inputs.blind_readings import READER, ReadCase, read_cases
 from ffmem.analyses.inputs.layer_readings import (
     DEFAULT_CONVENTION,
@@ -13,11 +15,17 @@ from ffmem.analyses.inputs.layer_readings import (
     VETO,
     VOTE,
     SampleRecord,
+    conventions_of,
     kind_of_change,
     predictions_of,
     record_sample,
 )
 from ffmem.analyses.inputs.prefix_sample import prefix_batches
+from ffmem.analyses.inputs.study_inputs import (
+    StudyInputs,
+    prefix_control_inputs,
+    scanned_control_inputs,
+)
 from ffmem.analyses.last_layer import measure as last_layer_module
 from ffmem.analyses.last_layer.measure import (
     Judge,
@@ -41,6 +49,7 @@ from ffmem.memories.prompt_explanation import winner
 from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
+from ffmem.records import to_plain
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.test_prefix_sample import sample_for
 from tests.near_ties import assert_best, assert_rank
@@ -54,6 +63,27 @@ def refined(scanned_toy: Scanned) -> Read:
     model, _ = scanned_toy
     reading = record_sample(model, sample_for(model, 40))
     return model, reading, measure(reading, model.vocab_size, torch.Generator().manual_seed(0))
+
+
+def test_what_verdicts_rest_on_is_the_same_where_no_other_convention_is_read(
+    refined: Read, scanned_toy: Scanned, tmp_path: Path
+) -> None:
+    model, reading, found = refined
+    one = record_sample(model, reading.sample, conventions=(DEFAULT_CONVENTION,))
+    alone = measure(one, model.vocab_size, torch.Generator().manual_seed(0))
+    assert to_plain(alone.effects) == to_plain(found.effects)  # with those that are unknown
+    assert to_plain(alone.conventions) == to_plain(found.conventions[:1])
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(
+            vars(one.coefficients).values(), vars(reading.coefficients).values(), strict=True
+        )
+    )
+    study = StudyInputs(model, scanned_toy[1], Sizes(sample=5))
+    control = scanned_control_inputs(study, "permuted-weights", tmp_path)
+    for subject, count in ((study, len(conventions_of(model))), (control, 1)):
+        assert len(subject.reading.predictions) == count
+    assert len(prefix_control_inputs(study, "random-weights").reading.predictions) == 1
 
 
 def test_shares_add_up_and_are_the_winners_of_each_place(refined: Read) -> None:

@@ -19,8 +19,9 @@ from ffmem.address import Address
 from ffmem.analyses.analysis import Sizes
 from ffmem.analyses.catalogue import ANALYSES, CLAIMS, applicable, judge
 from ffmem.analyses.controls import untrained_model
-from ffmem.analyses.estimate import CorpusSize, costs, estimate, results_there
+from ffmem.analyses.estimate import CorpusSize, costs, estimate, results_there, workload
 from ffmem.analyses.inputs import layer_readings, normalised_layers
+from ffmem.analyses.inputs.layer_readings import conventions_of
 from ffmem.analyses.inputs.prefix_sample import draw_sample
 from ffmem.analyses.inputs.study_inputs import StudyInputs, scanned_control_inputs, scanned_model
 from ffmem.analyses.runner import run_analyses
@@ -235,11 +236,11 @@ def test_a_plan_counts_chosen_layers_and_what_is_there(relu: LanguageModel, corp
     few = replace(plan, layers=[2])
     text, sizes = CorpusSize(1000, 20.0), Sizes(sample=10)
     names = ["scan", "removal", "values", "composition", "refinement"]
-    whole, one = (costs(relu, each, sizes, text, names) for each in (plan, few))
+    whole, one = (costs(workload(relu, each, sizes, text), names) for each in (plan, few))
     assert one["values"].projections == pytest.approx(whole["values"].projections / 3)
     assert one["removal"].tokens == pytest.approx(whole["removal"].tokens / 3)
     assert one["scan"].tokens == whole["scan"].tokens
-    alone = costs(relu, plan, sizes, text, ["refinement"])
+    alone = costs(workload(relu, plan, sizes, text), ["refinement"])
     assert alone["refinement"].projections > whole["refinement"].projections  # it reads the sample
     some = estimate(relu, plan, sizes, ["values", "removal"], there=["scan", "ranking", "values"])
     assert set(some.seconds) == {"removal", "report"}
@@ -250,13 +251,15 @@ def test_a_plan_counts_chosen_layers_and_what_is_there(relu: LanguageModel, corp
     assert not estimate(relu, plan, sizes, ["values"], there=["scan", "values"]).undecided
 
 
-@pytest.mark.parametrize("name", ["demo", "tiny:llama"])
+@pytest.mark.parametrize("conventions", [1, 2])
 def test_a_plan_counts_every_projection_of_a_place(
-    name: str, corpus: Path, monkeypatch: pytest.MonkeyPatch
+    conventions: int, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half as much again for reading the logits; a head with a norm is read with and without."""
     plan = ScanPlan(Source(str(corpus)), ScanSettings(top=5), SentenceSettings())
-    model, read = load(name), list[int]()
+    model, read = load("tiny:llama"), list[int]()
+    chosen = conventions_of(model)[:conventions]
+    assert len(chosen) == conventions
 
     def count(model: LanguageModel, h: Any, *rest: Any) -> Any:
         read.append(len(h))
@@ -265,12 +268,10 @@ def test_a_plan_counts_every_projection_of_a_place(
     for module in (layer_readings, normalised_layers):
         monkeypatch.setattr(module, "logits", count)
     sample = draw_sample([sentences_of(model, lines(20, 5))], 20)
-    layer_readings.record_sample(model, sample)
+    layer_readings.record_sample(model, sample, conventions=chosen)
     amounts = [Sizes(sample=number, places=1) for number in (len(sample), 2 * len(sample))]
-    one, two = (
-        costs(model, plan, sizes, CorpusSize(1000, 20.0), ["refinement"])["refinement"]
-        for sizes in amounts
-    )
+    works = [workload(model, plan, sizes, CorpusSize(1000, 20.0)) for sizes in amounts]
+    one, two = (costs(work, ["refinement"], conventions)["refinement"] for work in works)
     assert two.projections - one.projections == pytest.approx(1.5 * sum(read), rel=0.15)
 
 
@@ -278,7 +279,7 @@ def test_a_plan_counts_no_sentence_that_the_text_lacks(relu: LanguageModel, corp
     plan = ScanPlan(Source(str(corpus)), ScanSettings(top=5), SentenceSettings())
     names = ["lenses", "coefficients"]
     few, many, more, unknown = (
-        costs(relu, plan, Sizes(), CorpusSize(tokens, 20.0), names)
+        costs(workload(relu, plan, Sizes(), CorpusSize(tokens, 20.0)), names)
         for tokens in (200, 10**6, 10**7, None)
     )
     assert few["coefficients"].tokens == 200 * len(relu.layers)  # every layer reads all of it once

@@ -175,15 +175,19 @@ class SampleRecord:
 
 @torch.no_grad()
 def record_sample(
-    model: LanguageModel, sample: PrefixSample, budget: int = BATCH_TOKENS
+    model: LanguageModel,
+    sample: PrefixSample,
+    budget: int = BATCH_TOKENS,
+    conventions: Sequence[Convention] = (),
 ) -> SampleRecord:
     """Run the model over the sample's sentences once and project r, y and o of every layer.
 
     Memory is bounded by `budget` tokens a forward pass and the logits of one layer; the result
-    has a few numbers for each prefix and layer.
+    has a few numbers for each prefix and layer, under every convention that makes a difference or
+    under these `conventions`, the default first.
     """
     banks = [_bank(model, layer) for layer in steps(model.layers, "ranking values")]
-    chosen = conventions_of(model)
+    chosen = conventions or conventions_of(model)
     prefixes = [sample.prefix_tokens(row) for row in range(len(sample))]
     limits = _small_coefficients(model, prefixes[:PROBE], budget)
     rows: list[Tensor] = []

@@ -19,7 +19,11 @@ from ffmem.analyses.coefficients.measure import (
     read_page_coefficients,
 )
 from ffmem.analyses.controls import permuted_model, random_keys, untrained_model
-from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
+from ffmem.analyses.inputs.layer_readings import (
+    DEFAULT_CONVENTION,
+    SampleRecord,
+    record_sample,
+)
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
 from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values
 from ffmem.analyses.patterns.measure import PURPOSE
@@ -114,6 +118,16 @@ class StudyInputs:
             yield shard.sentences
 
 
+class VerdictInputs(StudyInputs):
+    """The same where only verdicts are wanted: no claim rests on other conventions."""
+
+    @cached_property
+    def reading(self) -> SampleRecord:
+        """All layers at the validation prefixes, under the default convention."""
+        model = float32_copy(self.model)
+        return record_sample(model, self.places, conventions=(DEFAULT_CONVENTION,))
+
+
 def _demo_validation(store: ScanStore) -> Source | None:
     """The demo's validation text; other models have none of their own."""
     of_demo = store.manifest.key.model["name"].split()[0] == "demo"
@@ -130,7 +144,7 @@ def _control_model(subject: StudyInputs, name: str) -> LanguageModel:
 def prefix_control_inputs(subject: StudyInputs, name: str) -> StudyInputs:
     """A control that reads validation prefixes alone, fewer than the study does."""
     model, sizes = _control_model(subject, name), control_sizes(subject.sizes)
-    return StudyInputs(model, subject.store, sizes, subject.valid, subject.seed)
+    return VerdictInputs(model, subject.store, sizes, subject.valid, subject.seed)
 
 
 def control_sizes(sizes: Sizes) -> Sizes:
@@ -155,9 +169,8 @@ def scanned_control_inputs(
         max_sentences=key.corpus["max_sentences"],
     )
     model = _control_model(subject, name)
-    return StudyInputs(
-        model, run_scan(model, plan, folder), subject.sizes, subject.valid, subject.seed
-    )
+    store = run_scan(model, plan, folder)
+    return VerdictInputs(model, store, subject.sizes, subject.valid, subject.seed)
 
 
 def scanned_model(store: ScanStore, device: str = "auto", name: str | None = None) -> LanguageModel:

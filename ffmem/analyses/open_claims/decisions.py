@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 
 from ffmem.analyses.analysis import Sizes
 from ffmem.analyses.catalogue import ANALYSES, CLAIMS, result_key, results_with_judgements
-from ffmem.analyses.inputs.study_inputs import StudyInputs
+from ffmem.analyses.inputs.study_inputs import StudyInputs, VerdictInputs
 from ffmem.analyses.open_claims.looks import ClaimLook, first_looks, read_looks, write_looks
 from ffmem.analyses.study import Study, open_study
 from ffmem.analyses.verdicts import Verdict, findings_beside
@@ -94,7 +94,7 @@ def take(study: Study, step: Step, inputs: StudyInputs) -> None:
     """Measure a step and keep what it says of its claims."""
     began, grows = time.monotonic(), ANALYSES[step.analysis].grows
     assert grows is not None  # noqa: S101 - as above
-    larger = StudyInputs(
+    larger = VerdictInputs(
         inputs.model,
         inputs.store,
         replace(inputs.sizes, **{grows.size: step.amount}),
