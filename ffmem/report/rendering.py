@@ -48,13 +48,20 @@ def script_source(script: str) -> str:
 
 def render(template: str, **values: Any) -> str:
     """Fill a template; HTML escapes every text and ends no line inside a number."""
+    return _environment(".html" in template).get_template(template).render(**values)
+
+
+@cache
+def _environment(is_html: bool) -> jinja2.Environment:
+    """The environment of all pages, or of all other files."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ffmem.report"),
         autoescape=jinja2.select_autoescape(["html", "html.j2"]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=whole_numbers if ".html" in template else None,
+        auto_reload=False,
+        finalize=whole_numbers if is_html else None,
     )
     environment.filters["shown"] = interval_text
     environment.filters["source"] = script_source
@@ -62,7 +69,7 @@ def render(template: str, **values: Any) -> str:
     environment.filters["sign"] = SIGNS.__getitem__
     environment.globals["signs"] = SIGNS
     environment.filters["visible"] = lambda text: text.replace("\n", "⏎")
-    return environment.get_template(template).render(**values)
+    return environment
 
 
 def whole_numbers(value: Any) -> Any:
