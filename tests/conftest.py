@@ -202,14 +202,12 @@ def few_calibration_keys() -> Iterator[None]:
 
 
 @pytest.fixture
-def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that study a toy and look at one of its figures: the others are not drawn."""
-    from ffmem.analyses.refinement import charts as refinement
-    from ffmem.analyses.values import charts as values
+def few_figures() -> Iterator[None]:
+    """For tests that study a toy and look at few of its figures: the others are not drawn."""
+    from tests.small_study import drawing_few_figures
 
-    for module, name in ((values, "values-agreement"), (refinement, "refinement-winners")):
-        one = tuple(figure for figure in module.FIGURES if figure.name == name)
-        monkeypatch.setattr(module, "FIGURES", one)
+    with drawing_few_figures():
+        yield
 
 
 CHROMIUM = [

@@ -23,6 +23,7 @@ from ffmem.scan.settings import ScanSettings
 from ffmem.workflows import StudyPlan, run_study_plan
 from tests.analyses.conftest import lines
 
+DRAWN = ("values-agreement", "refinement-winners")
 FEW = Sizes(
     sample=36,
     places=2,
@@ -46,6 +47,17 @@ def calibration_on_few_keys() -> Iterator[None]:
             ("CONTROLS_A_KEY", 1),
         ):
             patch.setattr(f"ffmem.analyses.patterns.measure.{name}", number)
+        yield
+
+
+@contextmanager
+def drawing_few_figures() -> Iterator[None]:
+    """Of all figures a few are drawn."""
+    with pytest.MonkeyPatch.context() as patch:
+        for row in ANALYSES.values():
+            if every := row.figures():
+                few = tuple(one for one in every if one.name in DRAWN)
+                patch.setattr(f"{row.figures.__module__}.charts.FIGURES", few)
         yield
 
 

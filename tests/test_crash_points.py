@@ -30,6 +30,7 @@ from ffmem.store.verification import inventory
 from tests.annotations.test_sheets import filled
 from tests.execution.small_scans import sentences
 from tests.models.fairseq_files import write_toy
+from tests.small_study import drawing_few_figures
 
 SCAN = "scan model text.txt -o D -k 26 --sample 1 --layers 3"
 REPORT = ("report.html", "report.md", "numbers.json")
@@ -60,6 +61,9 @@ def run(words: str, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.run(words.split()) == 0, words
 
 
+pytestmark = pytest.mark.usefixtures("few_figures")
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model, a text, and a study that is finished, with sheets filled in."""
@@ -73,7 +77,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toy.tokenizer.save_pretrained(world / "model")
     (world / "text.txt").write_text("\n".join(sentences(40)) + "\n", encoding="utf-8")
     write_toy(world / "fairseq")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, drawing_few_figures():
         for words in (
             SCAN,
             "analyse D --only suppression,last-layer --sample 9 --no-figures",

@@ -642,6 +642,7 @@ def test_a_figure_without_enough_cases_is_words_and_no_empty_frame(
         assert (f'data-chart="{first.name}"' in page) != empty
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_ci_can_fail_on_an_outcome(
     toy_study: Study,
     report: Report,
