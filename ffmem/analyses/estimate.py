@@ -33,8 +33,9 @@ from ffmem.store.folder import PREFIX_CONTROLS, StudyFolder
 from ffmem.store.manifest import read_manifest
 from ffmem.store.scan_store import ScanStore
 
-# Projections of a place in a layer, six and three, and half as much again for reading the logits.
-OF_A_PLACE, OF_A_CONVENTION = 9.0, 4.5
+# Projections of a place in a layer, and half as much again for reading the logits: four for
+# verdicts, two for the layer with a softmax, three for every other convention.
+FOR_VERDICTS, OF_A_SOFTMAX, OF_A_CONVENTION = 6.0, 3.0, 4.5
 LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
 SCAN, RANKING, REPORT = "scan", "ranking", "report"
 DEMO = "demo"  # whose keys and cases a language model has read
@@ -98,14 +99,17 @@ def estimate(
     only = applicable(only, mixtures)
     wanted = [SCAN, RANKING, *(name for name in ANALYSES if name in only), REPORT]
     missing = [name for name in wanted if name not in there]
-    read, work = len(conventions_of(model)), workload(model, plan, sizes, text)
-    seconds = {name: speed.seconds(cost) for name, cost in costs(work, missing, read).items()}
+    work = workload(model, plan, sizes, text)
+    every = costs(work, missing, projections_of_a_place(model))
+    seconds = {name: speed.seconds(cost) for name, cost in every.items()}
     if controls:
         again = [name for name in missing if name in {SCAN, RANKING, *controls}]
         seconds["controls"] = sum(map(speed.seconds, costs(work, again).values()))
         if set(controls) & set(PREFIX_ANALYSES):
             few = workload(model, plan, control_sizes(sizes), text)
-            seconds["controls"] += len(PREFIX_CONTROLS) * speed.seconds(_sample_cost(few, 1))
+            seconds["controls"] += len(PREFIX_CONTROLS) * speed.seconds(
+                _sample_cost(few, FOR_VERDICTS)
+            )
     kept = tuple(name for name in wanted if name in there)
     is_whole = set(only) <= set(there)  # its verdicts are printed at once
     left = {} if is_whole else open_claims(work, only, has_readings=model.name == DEMO)
@@ -191,16 +195,18 @@ def rate(work: Callable[[int], None], model: LanguageModel, most: int) -> float:
         rows = min(most, rows * 4)
 
 
-def costs(work: Workload, names: Sequence[str], conventions: int = 1) -> dict[str, Cost]:
+def costs(
+    work: Workload, names: Sequence[str], of_a_place: float = FOR_VERDICTS
+) -> dict[str, Cost]:
     """The cost of some of scan, analyses and report, in their order.
 
-    What several analyses read once, the validation prefixes, is paid for by the first of them; they
-    are read under so many `conventions`.
+    What several analyses read once, the validation prefixes, is paid for by the first of them, with
+    so many projections `of_a_place` in a layer.
     """
     found = {name: _cost_of(name, work) for name in names}
     readers = [name for name in names if name in ANALYSES and "sample" in ANALYSES[name].arrays]
     for first in readers[:1]:
-        found[first] += _sample_cost(work, conventions)
+        found[first] += _sample_cost(work, of_a_place)
     return found
 
 
@@ -229,10 +235,14 @@ def _cost_of(name: str, work: Workload) -> Cost:
     return fixed[name] if name in fixed else ANALYSES[name].cost(work)
 
 
-def _sample_cost(work: Workload, conventions: int) -> Cost:
+def projections_of_a_place(model: LanguageModel) -> float:
+    """Of a study, which reads more than verdicts rest on."""
+    return FOR_VERDICTS + OF_A_SOFTMAX + OF_A_CONVENTION * (len(conventions_of(model)) - 1)
+
+
+def _sample_cost(work: Workload, of_a_place: float) -> Cost:
     """The cost of reading the validation prefixes in all layers of the model."""
     (layers, memories), sizes = work.whole, work.sizes
-    each = OF_A_PLACE + OF_A_CONVENTION * (conventions - 1)
     longest = 1 + work.tokens_per_sentence * sizes.places / (sizes.places + 1)  # read up to there
-    projections = each * layers * sizes.sample * sizes.places + work.signs * memories
+    projections = of_a_place * layers * sizes.sample * sizes.places + work.signs * memories
     return Cost(sizes.sample * longest, projections)

@@ -65,11 +65,11 @@ def refined(scanned_toy: Scanned) -> Read:
     return model, reading, measure(reading, model.vocab_size, torch.Generator().manual_seed(0))
 
 
-def test_what_verdicts_rest_on_is_the_same_where_no_other_convention_is_read(
+def test_what_verdicts_rest_on_is_the_same_where_nothing_else_is_read(
     refined: Read, scanned_toy: Scanned, tmp_path: Path
 ) -> None:
     model, reading, found = refined
-    one = record_sample(model, reading.sample, conventions=(DEFAULT_CONVENTION,))
+    one = record_sample(model, reading.sample, for_verdicts=True)
     alone = measure(one, model.vocab_size, torch.Generator().manual_seed(0))
     assert to_plain(alone.effects) == to_plain(found.effects)  # with those that are unknown
     assert to_plain(alone.conventions) == to_plain(found.conventions[:1])
@@ -79,6 +79,7 @@ def test_what_verdicts_rest_on_is_the_same_where_no_other_convention_is_read(
             vars(one.coefficients).values(), vars(reading.coefficients).values(), strict=True
         )
     )
+    assert one.normalised.cosine.isnan().all()
     study = StudyInputs(model, scanned_toy[1], Sizes(sample=5))
     control = scanned_control_inputs(study, "permuted-weights", tmp_path)
     for subject, count in ((study, len(conventions_of(model))), (control, 1)):

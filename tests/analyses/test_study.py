@@ -19,7 +19,15 @@ from ffmem.address import Address
 from ffmem.analyses.analysis import Sizes
 from ffmem.analyses.catalogue import ANALYSES, CLAIMS, applicable, judge
 from ffmem.analyses.controls import untrained_model
-from ffmem.analyses.estimate import CorpusSize, costs, estimate, results_there, workload
+from ffmem.analyses.estimate import (
+    FOR_VERDICTS,
+    CorpusSize,
+    costs,
+    estimate,
+    projections_of_a_place,
+    results_there,
+    workload,
+)
 from ffmem.analyses.inputs import layer_readings, normalised_layers
 from ffmem.analyses.inputs.layer_readings import conventions_of
 from ffmem.analyses.inputs.prefix_sample import draw_sample
@@ -251,15 +259,14 @@ def test_a_plan_counts_chosen_layers_and_what_is_there(relu: LanguageModel, corp
     assert not estimate(relu, plan, sizes, ["values"], there=["scan", "values"]).undecided
 
 
-@pytest.mark.parametrize("conventions", [1, 2])
+@pytest.mark.parametrize("for_verdicts", [False, True])
 def test_a_plan_counts_every_projection_of_a_place(
-    conventions: int, corpus: Path, monkeypatch: pytest.MonkeyPatch
+    for_verdicts: bool, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half as much again for reading the logits; a head with a norm is read with and without."""
     plan = ScanPlan(Source(str(corpus)), ScanSettings(top=5), SentenceSettings())
     model, read = load("tiny:llama"), list[int]()
-    chosen = conventions_of(model)[:conventions]
-    assert len(chosen) == conventions
+    assert len(conventions_of(model)) == 2
 
     def count(model: LanguageModel, h: Any, *rest: Any) -> Any:
         read.append(len(h))
@@ -268,10 +275,11 @@ def test_a_plan_counts_every_projection_of_a_place(
     for module in (layer_readings, normalised_layers):
         monkeypatch.setattr(module, "logits", count)
     sample = draw_sample([sentences_of(model, lines(20, 5))], 20)
-    layer_readings.record_sample(model, sample, conventions=chosen)
+    layer_readings.record_sample(model, sample, for_verdicts=for_verdicts)
     amounts = [Sizes(sample=number, places=1) for number in (len(sample), 2 * len(sample))]
     works = [workload(model, plan, sizes, CorpusSize(1000, 20.0)) for sizes in amounts]
-    one, two = (costs(work, ["refinement"], conventions)["refinement"] for work in works)
+    each = FOR_VERDICTS if for_verdicts else projections_of_a_place(model)
+    one, two = (costs(work, ["refinement"], each)["refinement"] for work in works)
     assert two.projections - one.projections == pytest.approx(1.5 * sum(read), rel=0.15)
 
 

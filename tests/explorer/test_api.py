@@ -33,7 +33,7 @@ from ffmem.store.scan_store import ScanStore
 from tests.explorer.conftest import context_of
 
 HOST = {"host": "127.0.0.1"}
-EXAMPLES = 4  # of right and of wrong requests to each route
+EXAMPLES = 3  # of right and of wrong requests to each route
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # What a schema cannot say, because it depends on the study, the model or other parts of a request.
 REASONS = (

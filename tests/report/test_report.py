@@ -257,6 +257,7 @@ def test_language_models_that_read_blind_count_before_the_rule_and_are_called_so
     )
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_a_language_model_of_the_user_s_choice_is_called_one_at_first_sight(
     toy_study: Study, tmp_path: Path
 ) -> None:

@@ -14,7 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.analyses.inputs.normalised_layers import NormalisedLayers, normalised_layer
+from ffmem.analyses.inputs.normalised_layers import (
+    NormalisedLayers,
+    normalised_layer,
+    not_normalised,
+)
 from ffmem.analyses.inputs.prefix_sample import (
     BATCH_TOKENS,
     NO_TOKEN,
@@ -178,16 +182,18 @@ def record_sample(
     model: LanguageModel,
     sample: PrefixSample,
     budget: int = BATCH_TOKENS,
-    conventions: Sequence[Convention] = (),
+    for_verdicts: bool = False,
 ) -> SampleRecord:
     """Run the model over the sample's sentences once and project r, y and o of every layer.
 
     Memory is bounded by `budget` tokens a forward pass and the logits of one layer; the result
-    has a few numbers for each prefix and layer, under every convention that makes a difference or
-    under these `conventions`, the default first.
+    has a few numbers for each prefix and layer. `for_verdicts` leaves out what no claim rests on,
+    more than half of the projections: other conventions than the default, and layers with a
+    softmax, which then count as not measured.
     """
     banks = [_bank(model, layer) for layer in steps(model.layers, "ranking values")]
-    chosen = conventions or conventions_of(model)
+    chosen = (DEFAULT_CONVENTION,) if for_verdicts else conventions_of(model)
+    normalise = not_normalised if for_verdicts else normalised_layer
     prefixes = [sample.prefix_tokens(row) for row in range(len(sample))]
     limits = _small_coefficients(model, prefixes[:PROBE], budget)
     rows: list[Tensor] = []
@@ -211,7 +217,7 @@ def record_sample(
         }
         kept["coefficients"].append(_coefficient_statistics(readings, banks, limits, wanted))
         normalised = (
-            normalised_layer(model, one, bank.lengths, elsewhere)
+            normalise(model, one, bank.lengths, elsewhere)
             for one, bank in zip(readings, banks, strict=True)
         )
         kept["normalised"].append(_stack(normalised, len(banks)))

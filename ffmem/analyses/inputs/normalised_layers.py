@@ -47,8 +47,7 @@ def normalised_layer(
     """
     layer, rows = reading.layer, len(reading.m)
     if layer.mixture is not None:
-        missing = torch.full((rows,), math.nan, device=reading.m.device)
-        return dict.fromkeys(NormalisedLayers.__dataclass_fields__, missing)
+        return not_normalised(model, reading, lengths, elsewhere)
     weights = reading.a.float().softmax(dim=1)
     if reading.u is not None:
         weights = weights * reading.u.float()
@@ -67,3 +66,11 @@ def normalised_layer(
         "foreign_same_top": (its == top[elsewhere]).float().masked_fill(alone, math.nan),
         "length": other.norm(dim=1) / own.norm(dim=1).clamp(min=1e-30),
     }
+
+
+def not_normalised(
+    _model: LanguageModel, reading: LayerRecord, _lengths: Tensor, _elsewhere: Tensor
+) -> dict[str, Tensor]:
+    """The same of a layer that is not measured."""
+    missing = torch.full((len(reading.m),), math.nan, device=reading.m.device)
+    return dict.fromkeys(NormalisedLayers.__dataclass_fields__, missing)

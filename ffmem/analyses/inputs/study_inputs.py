@@ -19,11 +19,7 @@ from ffmem.analyses.coefficients.measure import (
     read_page_coefficients,
 )
 from ffmem.analyses.controls import permuted_model, random_keys, untrained_model
-from ffmem.analyses.inputs.layer_readings import (
-    DEFAULT_CONVENTION,
-    SampleRecord,
-    record_sample,
-)
+from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
 from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values
 from ffmem.analyses.patterns.measure import PURPOSE
@@ -119,13 +115,12 @@ class StudyInputs:
 
 
 class VerdictInputs(StudyInputs):
-    """The same where only verdicts are wanted: no claim rests on other conventions."""
+    """The same where only verdicts are wanted."""
 
     @cached_property
     def reading(self) -> SampleRecord:
-        """All layers at the validation prefixes, under the default convention."""
-        model = float32_copy(self.model)
-        return record_sample(model, self.places, conventions=(DEFAULT_CONVENTION,))
+        """All layers at the validation prefixes, as far as claims rest on them."""
+        return record_sample(float32_copy(self.model), self.places, for_verdicts=True)
 
 
 def _demo_validation(store: ScanStore) -> Source | None:
