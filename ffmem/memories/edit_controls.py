@@ -16,11 +16,9 @@ import torch
 from torch import Tensor
 
 from ffmem.address import WHOLE, Address
-from ffmem.errors import ModelError
 from ffmem.memories.edits import Edit
-from ffmem.memories.projection import top_tokens
 from ffmem.memories.recording import record
-from ffmem.memories.value_vectors import value_measures, value_vectors
+from ffmem.memories.value_vectors import added_tokens, value_measures, value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 
@@ -90,10 +88,12 @@ def _control(
     order = (strengths - strengths[own]).abs().argsort(stable=True).tolist()
     free = [one for one in order if (layer.number, one) not in taken]
     signs = there.sum(dim=0).sign()
-    avoided = set(_promoted(model, layer, [own], signs)[0])
+    (own_tokens,) = added_tokens(model, layer, [own], signs[[own]], VALUE_TOKENS)
+    avoided = set(own_tokens)
     for start in range(0, len(free), AT_A_TIME):
         some = free[start : start + AT_A_TIME]
-        for one, tokens in zip(some, _promoted(model, layer, some, signs), strict=True):
+        promoted = added_tokens(model, layer, some, signs[some], VALUE_TOKENS)
+        for one, tokens in zip(some, promoted, strict=True):
             if not avoided & set(tokens):
                 return EditControl(
                     memory=edit.address,
@@ -103,18 +103,6 @@ def _control(
                     control_strength=float(strengths[one]),
                 )
     return None
-
-
-def _promoted(
-    model: LanguageModel, layer: FeedForward, memories: list[int], signs: Tensor
-) -> list[list[int]]:
-    """The tokens that values promote in the direction in which the text adds them."""
-    factors = torch.where(signs[memories] < 0, -1.0, 1.0)
-    values = value_vectors(layer, memories).float() * factors[:, None].to(layer.device)
-    try:
-        return top_tokens(model, values, "direction", VALUE_TOKENS).tokens.tolist()
-    except ModelError:  # the way to the tokens is not linear
-        return [[] for _ in memories]
 
 
 def _alike(layer: FeedForward, edit: Edit, own: int, other: int) -> Edit:

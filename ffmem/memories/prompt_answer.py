@@ -26,7 +26,7 @@ from ffmem.memories.prompt_explanation import (
     next_text,
     prompt_place,
 )
-from ffmem.memories.value_vectors import value_vectors
+from ffmem.memories.value_vectors import added_values
 from ffmem.memories.why.record import MemoryNotes
 from ffmem.models.language_model import LanguageModel
 
@@ -262,8 +262,9 @@ def _added_tokens(model: LanguageModel, memories: list[MemoryContribution]) -> l
     added = []
     for memory in memories:
         layer = model.layer_of(memory.address)
-        value = value_vectors(layer, [model.index_of(memory.address)]).float().to(model.head.device)
-        added.append(value if memory.coefficient >= 0 else -value)
+        coefficient = torch.tensor([memory.coefficient])
+        value = added_values(layer, [model.index_of(memory.address)], coefficient)
+        added.append(value.to(model.head.device))
     rows = top_tokens(model, torch.cat(added), "direction", VALUE_TOKENS).tokens.tolist()
     return [[next_text(model, one) for one in row] for row in rows]
 

@@ -14,7 +14,7 @@ from ffmem.address import Address, Sign
 from ffmem.errors import FfmemError, shorten, whole_number
 from ffmem.memories.projection import logits, top_tokens
 from ffmem.memories.recording import LayerRecord, Records, record
-from ffmem.memories.value_vectors import value_measures, value_vectors
+from ffmem.memories.value_vectors import added_values, value_measures
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.text import html_table, visible_token
@@ -226,7 +226,7 @@ def _strong_memories(
         )
         for index in chosen
     ]
-    return memories, value_vectors(layer, chosen).float() * m[chosen, None].float().sign()
+    return memories, added_values(layer, chosen, m[chosen])
 
 
 def cell_address(layer: FeedForward, index: int, coefficient: float) -> Address:

@@ -55,6 +55,23 @@ def value_vectors(layer: FeedForward, indices: slice | list[int] = slice(None)) 
     return values if layer.scale == 1.0 else values.float() * layer.scale
 
 
+def added_values(layer: FeedForward, memories: list[int], coefficients: Tensor) -> Tensor:
+    """Values [memory, width] in the direction in which these coefficients [memory] add them."""
+    values = value_vectors(layer, memories).float()
+    return torch.where(coefficients[:, None].to(values.device) < 0, -values, values)
+
+
+def added_tokens(
+    model: LanguageModel, layer: FeedForward, memories: list[int], coefficients: Tensor, k: int
+) -> list[list[int]]:
+    """The k tokens that each of those promotes most; none if the way to tokens is not linear."""
+    values = added_values(layer, memories, coefficients)
+    try:
+        return top_tokens(model, values, "direction", k).tokens.tolist()
+    except ModelError:
+        return [[] for _ in memories]
+
+
 def value_measures(layer: FeedForward, m: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
     """A number for every value of a layer: `measure` of the rows [memory, width], in float32.
 

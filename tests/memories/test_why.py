@@ -16,8 +16,10 @@ from ffmem.address import Address
 from ffmem.errors import FfmemError, ModelError
 from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import Edit, edited
+from ffmem.memories.projection import top_tokens
 from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.recording import record
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.memories.why.answer import Method, why
 from ffmem.memories.why.passes import LogitTarget, read_prompt
 from ffmem.memories.why.proposal import correlation, upper_bound
@@ -60,6 +62,19 @@ def own_logit(model: LanguageModel, text: str, token: int, position: int = 10**9
     with torch.no_grad():
         tokens = model.encode(text)[:, : position + 1]
         return float(model.model(input_ids=tokens).logits[0, -1, token])
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_memory_promotes_in_the_direction_in_which_it_is_added(kind: str) -> None:
+    """A smooth activation is negative without a sign in the address, and then lowers its token."""
+    model = load(f"tiny:{kind}")
+    effects = why(model, TEXT, top=200).effects
+    for one in effects:
+        layer = model.layer_of(one.address)
+        value = value_vectors(layer, [model.index_of(one.address)]).float()
+        expected = top_tokens(model, value * one.coefficient, "direction", 5).texts[0]
+        assert list(one.promotes) == expected
+    assert 20 < sum(one.coefficient < 0 for one in effects) < 180
 
 
 def test_true_effects_are_those_of_one_edit_at_a_time(form: LanguageModel, found: Why) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from ffmem.address import Address
@@ -13,7 +14,7 @@ from ffmem.errors import FfmemError, ModelError, shorten, whole_number
 from ffmem.memories.attribution import contributions
 from ffmem.memories.prompt_explanation import cell_address
 from ffmem.memories.recording import LayerRecord, Records, record
-from ffmem.memories.value_vectors import value_tokens
+from ffmem.memories.value_vectors import added_tokens
 from ffmem.memories.why.edges import edge_copies, waking_edges
 from ffmem.memories.why.linear import linear_passes
 from ffmem.memories.why.passes import (
@@ -174,7 +175,7 @@ class _Describer:
     ) -> None:
         self.model, self.prompt = model, prompt
         self.direct = direct_terms(model, passes, target, instead)
-        self._promoted: dict[Address, tuple[str, ...]] = {}
+        self._promoted: dict[tuple[int, int, bool], tuple[str, ...]] = {}
         ids = prompt.tokens[0, prompt.lead :]
         self.tokens = tuple(map(model.token_text, ids.tolist()))
         self.text = "".join(self.tokens) if model.tokenizer is None else model.tokenizer.decode(ids)
@@ -193,28 +194,29 @@ class _Describer:
             direct=term if at_end else 0.0,
             predicted=pair.predicted,
             true=true,
-            promotes=self.value_tokens(address),
+            promotes=self.value_tokens(pair),
         )
 
     def memory(self, pairs: Sequence[Pair], true: float) -> MemoryEffect:
         """One memory at all its places; its sign is that of the strongest one."""
-        address = self.address(max(pairs, key=lambda pair: abs(pair.predicted)))
+        strongest = max(pairs, key=lambda pair: abs(pair.predicted))
         predicted = sum(pair.predicted for pair in pairs)
-        return MemoryEffect(address, len(pairs), predicted, true, self.value_tokens(address))
+        promotes = self.value_tokens(strongest)
+        return MemoryEffect(self.address(strongest), len(pairs), predicted, true, promotes)
 
     def address(self, pair: Pair) -> Address:
         """The cell that the pair's coefficient belongs to."""
         return cell_address(self.model.layer(pair.layer), pair.memory, pair.coefficient)
 
-    def value_tokens(self, address: Address) -> tuple[str, ...]:
-        """The tokens that a cell's value promotes."""
-        if address not in self._promoted:
-            try:
-                (texts,) = value_tokens(self.model, address, VALUE_TOKENS).texts
-            except ModelError:  # the way to the tokens is not linear
-                texts = []
-            self._promoted[address] = tuple(texts)
-        return self._promoted[address]
+    def value_tokens(self, pair: Pair) -> tuple[str, ...]:
+        """The tokens that a memory's value promotes in the direction in which it is added."""
+        key = (pair.layer, pair.memory, pair.coefficient < 0)
+        if key not in self._promoted:
+            added = torch.tensor([pair.coefficient])
+            layer = self.model.layer(pair.layer)
+            (tokens,) = added_tokens(self.model, layer, [pair.memory], added, VALUE_TOKENS)
+            self._promoted[key] = tuple(map(self.model.token_text, tokens))
+        return self._promoted[key]
 
 
 def agreement(effects: Sequence[Effect]) -> float:

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ffmem.address import Address
-from ffmem.errors import FfmemError, ModelError, whole_number
-from ffmem.memories.prompt_explanation import cell_address
-from ffmem.memories.value_vectors import value_measures, value_tokens
+from ffmem.errors import FfmemError, whole_number
+from ffmem.memories.value_vectors import added_tokens, value_measures
 from ffmem.memories.why.passes import LogitTarget, Prompt, forward_and_backward, read_prompt
 from ffmem.memories.why.record import FactMemory, Facts
 from ffmem.memories.why.silencing import Copy, Plan, Replacement, plan_for, true_effects
@@ -170,8 +168,5 @@ def _promotes(
     layer = model.layer(neuron[0])
     place = model.layers.index(layer)
     added = sum(float(one.sums[place][neuron[1]]) for one in readings)
-    address: Address = cell_address(layer, neuron[1], added)
-    try:
-        return tuple(value_tokens(model, address, VALUE_TOKENS).texts[0])
-    except ModelError:  # the way to the tokens is not linear
-        return ()
+    (tokens,) = added_tokens(model, layer, [neuron[1]], torch.tensor([added]), VALUE_TOKENS)
+    return tuple(map(model.token_text, tokens))
