@@ -17,11 +17,11 @@ def _beside_removal(result: Removal) -> list[style.Row]:
     return [
         {
             "layer": layer.layer,
-            "beside": layer.last.mean.estimate / 100,
+            "beside": layer.last.estimate / 100,
             "triggers": layer.triggers,
         }
         for layer in result.layers
-        if layer.last.mean.n
+        if layer.last.n
     ]
 
 
@@ -31,14 +31,14 @@ def removal_chart(result: Removal, beside: Sequence[style.Row] = ()) -> Any:
         {
             "layer": layer.layer,
             "removed": f"{kind} token",
-            "change": change.mean.estimate / 100,
-            "low": change.mean.low / 100,
-            "high": change.mean.high / 100,
+            "change": change.estimate / 100,
+            "low": change.low / 100,
+            "high": change.high / 100,
             "triggers": layer.triggers,
         }
         for layer in result.layers
         for kind in REMOVALS
-        if (change := getattr(layer, kind)).mean.n
+        if (change := getattr(layer, kind)).n
     ]
     colour = style.series("removed", [f"{kind} token" for kind in REMOVALS])
     every = style.base([*rows, *beside], style.enough_cases("triggers", style.LEAST_MEAN))

@@ -22,7 +22,7 @@ def last_token_matters_most(result: Removal) -> Finding:
     most = [
         layer
         for layer in measured
-        if layer.last.mean.estimate < min(layer.first.mean.estimate, layer.random.mean.estimate)
+        if layer.last.estimate < min(layer.first.estimate, layer.random.estimate)
     ]
     effects = (
         Effect("last token costs more", result.effects.last_most, 5),
@@ -30,8 +30,8 @@ def last_token_matters_most(result: Removal) -> Finding:
         Effect("more in upper layers", result.effects.last_most_upper),
     )
     return Finding(
-        mean_of_layers([layer.last.mean for layer in measured]),
-        mean_of_layers([layer.first.mean for layer in measured]),
+        mean_of_layers([layer.last for layer in measured]),
+        mean_of_layers([layer.first for layer in measured]),
         "first token",
         effects,
         detail=f"in {len(most)} of {len(measured)} layers",
@@ -48,7 +48,7 @@ def last_token_matters_most(result: Removal) -> Finding:
 def last_token_fades(result: Removal) -> Finding:
     """The last token matters less in upper layers."""
     lower, upper = lower_and_upper([layer for layer in result.layers if layer.triggers])
-    below, there = (mean_of_layers([layer.last.mean for layer in part]) for part in (lower, upper))
+    below, there = (mean_of_layers([layer.last for layer in part]) for part in (lower, upper))
     effects = (Effect("smaller in upper layers", result.effects.last_fades, 5),)
     return Finding(there, below, "lower layers", effects)
 
@@ -67,9 +67,7 @@ def first_token_matters_least(result: Removal) -> Finding:
         Effect("first token costs less than a random one", result.effects.first_least, 1),
         Effect("less than the last", result.effects.first_above_last),
     )
-    first, random = (
-        [getattr(layer, name).mean for layer in measured] for name in ("first", "random")
-    )
+    first, random = ([getattr(layer, name) for layer in measured] for name in ("first", "random"))
     return Finding(mean_of_layers(first), mean_of_layers(random), "random token", effects)
 
 
@@ -83,6 +81,6 @@ QUESTIONS: tuple[PaperQuestion[Removal], ...] = (
     PaperQuestion(
         "Does a key need its trigger’s last token? (change without it)",
         last_token_matters_most,
-        lambda result: [layer.last.mean.estimate for layer in result.layers],
+        lambda result: [layer.last.estimate for layer in result.layers],
     ),
 )

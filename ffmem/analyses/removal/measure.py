@@ -13,14 +13,10 @@ from ffmem.address import Address
 from ffmem.analyses.controls import random_keys
 from ffmem.analyses.inputs.effects import layers_by_depth
 from ffmem.analyses.removal.record import (
-    AS_PUBLISHED,
-    DECILES,
     REMOVALS,
-    CoefficientChange,
     LayerRemoval,
     Removal,
     RemovalEffects,
-    Variant,
 )
 from ffmem.analyses.removal.shortened_prefixes import (
     BATCH_TOKENS,
@@ -49,45 +45,40 @@ def measure(
     keys: int = 100,
     top: int = 50,
     seed: int = 0,
-    variant: Variant = AS_PUBLISHED,
 ) -> Removal:
     """Measure `keys` random keys per layer on their `top` strongest triggers.
 
     The original prefix is read again in the batch of its shortened forms, so that a change is
     never one of precision. The token removed at random is drawn once for a prefix and shared by the
-    keys it triggers.
+    keys it triggers. A coefficient below 0 (smooth activations, gates) counts as 0: the key has
+    fallen silent.
     """
     drawn = random_keys(store, keys, seed, "removal")
     triggers = _triggers(store, [key for layer in drawn.values() for key in layer], top)
     long = triggers.position >= 2
-    removed = _random_tokens(triggers, seed, variant.interior)
+    removed = _random_tokens(triggers, seed)
     asked = _questions(store, triggers, removed, np.flatnonzero(long))
-    answers = shortened_coefficients(
+    found = shortened_coefficients(
         model, asked, BATCH_TOKENS["cuda" if model.device.type == "cuda" else "cpu"]
     )
     table = torch.full((len(long), 1 + len(REMOVALS)), float("nan"), dtype=torch.float64)
-    found = answers.values.double().reshape(-1, 1 + len(REMOVALS))
-    table[torch.from_numpy(long)] = found.clamp(min=0) if variant.clipped else found
-    table[torch.from_numpy(removed == 0), 1 + REMOVALS.index("random")] = float("nan")
+    table[torch.from_numpy(long)] = found.double().reshape(-1, 1 + len(REMOVALS)).clamp(min=0)
     generator = torch.Generator().manual_seed(seed)
-    where = torch.from_numpy((removed - 0.5) / np.maximum(triggers.position, 1) * DECILES).long()
-    layers = tuple(
-        _layer(layer, triggers, _Table(table, where), generator) for layer in sorted(drawn)
-    )
+    layers = tuple(_layer(layer, triggers, table, generator) for layer in sorted(drawn))
     names = {layer: tuple(str(key) for key in found) for layer, found in drawn.items()}
     effects = removal_effects([_changes_by_key(layer, triggers, table) for layer in sorted(drawn)])
-    return Removal(layers, names, top, seed, answers.rows, answers.tokens, variant, effects)
+    return Removal(layers, names, top, effects)
 
 
 def _changes_by_key(layer: int, triggers: _Triggers, coefficients: Tensor) -> Tensor:
     """[key, 6] of a layer: sum and number of the changes without first, last, random token.
 
-    A trigger counts if it fires when read again and has all three.
+    A trigger counts if it fires when read again.
     """
     rows = {row: place for place, row in enumerate(_keys_of(layer, triggers))}
     mine = torch.from_numpy(np.isin(triggers.key, list(rows)))
     m = coefficients[mine]
-    whole = (m[:, 0] > 0) & ~m.isnan().any(dim=1)
+    whole = m[:, 0] > 0
     key = torch.tensor([rows[row] for row in triggers.key[mine.numpy()].tolist()], dtype=torch.long)
     changes = 100 * (m[whole, 1:] / m[whole, :1] - 1)
     columns = torch.stack([changes, torch.ones_like(changes)], dim=2).flatten(1)
@@ -106,19 +97,13 @@ def _triggers(store: ScanStore, keys: list[Address], top: int) -> _Triggers:
     return _Triggers(keys, slots.cell[fires], slots.sentence[fires], slots.position[fires])
 
 
-def _random_tokens(
-    triggers: _Triggers, seed: int, interior: bool
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The token (from 1) to remove from each trigger, uniform, one for each place; 0 is none.
-
-    All tokens of the prefix can be drawn, or with `interior` all but its first and last.
-    """
+def _random_tokens(triggers: _Triggers, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The token (from 1) to remove from each trigger, any of the prefix, one for each place."""
     places = np.stack([triggers.sentence, triggers.position], axis=1)
     unique, which = np.unique(places.reshape(-1, 2), axis=0, return_inverse=True)
     share = np.random.default_rng([seed, 3]).random(len(unique))
-    choices = np.maximum(unique[:, 1] - (2 if interior else 0), 0)
-    drawn = np.floor(share * choices).astype(np.int64) + (2 if interior else 1)
-    return np.where(choices > 0, drawn, 0)[which.reshape(-1)]
+    drawn = np.floor(share * unique[:, 1]).astype(np.int64) + 1
+    return drawn[which.reshape(-1)]
 
 
 def _questions(
@@ -141,55 +126,28 @@ def _questions(
     return asked
 
 
-@dataclass(frozen=True)
-class _Table:
-    """[trigger, 1 + kind]: coefficients, original first; and the random token's decile."""
-
-    coefficients: Tensor
-    decile: Tensor
-
-
 def _layer(
-    layer: int, triggers: _Triggers, table: _Table, generator: torch.Generator
+    layer: int, triggers: _Triggers, coefficients: Tensor, generator: torch.Generator
 ) -> LayerRemoval:
+    """From [trigger, 1 + kind]: coefficients, original first."""
     of_layer = _keys_of(layer, triggers)
     mine = torch.from_numpy(np.isin(triggers.key, of_layer))
     key = torch.from_numpy(triggers.key)[mine] - (of_layer[0] if of_layer else 0)
-    m = table.coefficients[mine]
+    m = coefficients[mine]
     short, fires = m[:, 0].isnan(), m[:, 0] > 0
-    key, m, decile, count = key[fires], m[fires], table.decile[mine][fires], len(of_layer)
+    key, m, count = key[fires], m[fires], len(of_layer)
     first, last, random = (
-        _change(m[:, [0, 1 + kind]], key, count, generator) for kind in range(len(REMOVALS))
-    )
-    changes = 100 * (m[:, 3] - m[:, 0]) / m[:, 0]
-    decile = torch.where(changes.isnan(), -1, decile)
-    deciles = tuple(
-        _by_key(changes[decile == tenth], key[decile == tenth], count, generator)
-        for tenth in range(DECILES)
+        _by_key(100 * (after - m[:, 0]) / m[:, 0], key, count, generator) for after in m.T[1:]
     )
     return LayerRemoval(
         layer=layer,
         first=first,
         last=last,
         random=random,
-        deciles=deciles,
         triggers=len(m),
         keys=len(key.unique()),
         dead=count - len(np.unique(triggers.key[mine.numpy()])),
         short=int(short.sum()),
-        silent=int((~short & ~fires).sum()),
-    )
-
-
-def _change(m: Tensor, key: Tensor, keys: int, generator: torch.Generator) -> CoefficientChange:
-    """From [trigger, before and after]; a trigger that the kind of removal does not fit is NaN."""
-    there = ~m[:, 1].isnan()
-    (before, after), key = m[there].T, key[there]
-    changes = 100 * (after - before) / before
-    return CoefficientChange(
-        _by_key(changes, key, keys, generator),
-        float(100 * (after.sum() / before.sum() - 1)),
-        float(changes.median()) if len(changes) else float("nan"),
     )
 
 

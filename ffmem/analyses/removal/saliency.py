@@ -20,31 +20,20 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
 
-@dataclass(frozen=True)
-class Saliency:
-    """Leave-one-out attribution of one key's coefficient to the tokens of one trigger.
+def saliency(model: LanguageModel, key: Address, prefix: Sequence[int]) -> tuple[float, ...]:
+    """The change of a key's coefficient without each token of `prefix`, in percent, in order.
 
-    `changes` has for every token the change of the coefficient, in percent, when it is removed.
+    Each token of the prefix (at least two, no BOS) is removed in turn: leave-one-out attribution.
     """
-
-    key: str
-    coefficient: float
-    tokens: tuple[int, ...]
-    changes: tuple[float, ...]
-
-
-def saliency(model: LanguageModel, key: Address, prefix: Sequence[int]) -> Saliency:
-    """Remove every token of `prefix` (at least two, no BOS) in turn and read `key` at its end."""
     model.layer_of(key)
     ids = np.asarray(prefix, dtype=np.int32)
     asked = [
         CoefficientQuery(key, ShortenedSentence(0, ids, missing), len(ids))
         for missing in range(len(ids) + 1)
     ]
-    found = shortened_coefficients(model, asked, BATCH_TOKENS["cuda"]).values.clamp(min=0).tolist()
+    found = shortened_coefficients(model, asked, BATCH_TOKENS["cuda"]).clamp(min=0).tolist()
     before = found[0]
-    changes = tuple(100 * (m - before) / before if before else float("nan") for m in found[1:])
-    return Saliency(str(key), before, tuple(int(token) for token in ids), changes)
+    return tuple(100 * (m - before) / before if before else float("nan") for m in found[1:])
 
 
 @dataclass(frozen=True)
@@ -82,12 +71,12 @@ def prefix_saliency(
     if position < 2:
         return TriggerSaliency(rank, ())
     kept = store.sentences
-    found = saliency(model, cell, kept.token_ids(where)[:position].tolist())
+    changes = saliency(model, cell, kept.token_ids(where)[:position].tolist())
     pieces = kept.pieces(where)[:position]
     return TriggerSaliency(
         rank,
         tuple(
             TokenEffect(piece, None if math.isnan(change) else round(change, 2))
-            for piece, change in zip(pieces, found.changes, strict=True)
+            for piece, change in zip(pieces, changes, strict=True)
         ),
     )

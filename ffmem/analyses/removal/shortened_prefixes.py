@@ -45,15 +45,6 @@ class CoefficientQuery:
     position: int
 
 
-@dataclass(frozen=True)
-class QueryAnswers:
-    """One coefficient per question, in order, and what it took to find them."""
-
-    values: Tensor
-    rows: int
-    tokens: int
-
-
 @dataclass
 class _Row:
     """One row that the model reads: the longest stretch any question needs of it."""
@@ -64,8 +55,8 @@ class _Row:
 
 def shortened_coefficients(
     model: LanguageModel, questions: Sequence[CoefficientQuery], budget: int
-) -> QueryAnswers:
-    """Answer all questions; coefficients have the key's own sign, and can be below 0.
+) -> Tensor:
+    """The coefficient of every question, in order, in the key's own sign; it can be below 0.
 
     The model is causal, so one row serves every position of a sentence that lacks the same token,
     and a prefix without its last token is the original read one position earlier: no row of its
@@ -74,14 +65,11 @@ def shortened_coefficients(
     runs as far as the deepest layer asked about.
     """
     values = torch.zeros(len(questions))
-    rows = tokens = 0
     sentences = _rows_by_sentence(questions)
     batches = _batches(sentences, budget, 0 if model.bos is None else 1)
     for batch in sized_steps(batches, sum(map(len, sentences)), "shortened triggers", len):
         _read(model, batch, values)
-        rows += len(batch)
-        tokens += sum(len(row.tokens) for row in batch)
-    return QueryAnswers(values, rows, tokens)
+    return values
 
 
 def _rows_by_sentence(questions: Sequence[CoefficientQuery]) -> list[list[_Row]]:
