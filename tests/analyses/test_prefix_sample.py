@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from ffmem.analyses.inputs.layer_readings import (
-    STRONGEST,
     UNKNOWN,
     SampleRecord,
     conventions_of,
@@ -29,7 +28,6 @@ from tests.analyses.conftest import lines, sentences_of
 from tests.near_ties import (
     assert_best,
     assert_rank,
-    assert_strongest,
     is_surely_best,
     may_be_best,
 )
@@ -234,21 +232,6 @@ def test_every_number_is_that_of_the_slow_obvious_way(scanned_toy: Scanned) -> N
     for row in range(0, 24, 5):
         check_predictions(model, found, row)
         check_coefficients(model, found, row)
-
-
-def test_the_strongest_memories_are_those_that_add_most(scanned_toy: Scanned) -> None:
-    model, _ = scanned_toy
-    found = record_sample(model, sample_for(model), budget=100)
-    for row in range(0, 24, 5):
-        tokens = torch.cat([torch.tensor([model.bos]), found.sample.prefix_tokens(row)])[None]
-        last = record(model, tokens, "m").layers[-1]
-        m = last.m[0, -1]
-        strength = m.abs() * value_vectors(last.layer).norm(dim=1)
-        cells = [cell for cell in found.strongest[row].tolist() if cell >= 0]
-        assert_strongest([cell % len(m) for cell in cells], strength)
-        assert len(cells) >= min(STRONGEST, int((m.abs() > NEAR_ZERO).sum()))
-        for cell in cells:
-            assert m[cell % len(m)] < NEAR_ZERO if cell >= len(m) else m[cell] > -NEAR_ZERO
 
 
 def test_batches_do_not_change_the_reading(scanned_toy: Scanned) -> None:

@@ -33,9 +33,7 @@ from ffmem.analyses.last_layer.measure import (
     calibrate_nearness,
     edit_distance,
     foreign_tokens,
-    last_memories,
     nearness,
-    ranks_under_cells,
     spelling_relation,
 )
 from ffmem.analyses.last_layer.measure import (
@@ -47,7 +45,6 @@ from ffmem.analyses.refinement.record import Refinement
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import winner
 from ffmem.memories.recording import record
-from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.records import to_plain
 from ffmem.store.scan_store import ScanStore
@@ -205,27 +202,6 @@ def test_entropy_is_that_of_the_models_own_distribution(refined: Read) -> None:
         ]
         assert group.mean.n == len(mine)
         assert group.mean.estimate == pytest.approx(sum(mine) / len(mine), rel=1e-3)
-
-
-def test_single_memories_are_ranked_as_each_alone_would_be(refined: Read) -> None:
-    model, reading, _ = refined
-    says = reading.predictions[0].feedforward[:, -1]
-    cells = reading.strongest[:, :5]
-    ranks = ranks_under_cells(model, cells, says[None])[0]
-    values = value_vectors(model.layers[-1])
-    for row in range(0, 40, 9):
-        for cell, rank in zip(cells[row].tolist(), ranks[row].tolist(), strict=True):
-            if cell < 0:
-                assert rank == -1
-                continue
-            vector = values[cell % len(values)] * (-1 if cell >= len(values) else 1)
-            assert_rank(rank, says[row], logits(model, vector, "direction"))
-    found = last_memories(model, reading, torch.Generator().manual_seed(0))
-    whole = ranks_under_cells(model, reading.strongest, says[None])[0]
-    assert found.layer.any_says.estimate == pytest.approx(
-        float((whole == 0).any(dim=1).double().mean())
-    )
-    assert found.memories == whole.shape[1]
 
 
 def test_blind_pairs_are_cases_with_another_prefixs_old_token(refined: Read) -> None:

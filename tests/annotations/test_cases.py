@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ffmem.analyses.last_layer.record import Case, Judgement, LastLayer, LastMemories, TokenVotes
+from ffmem.analyses.last_layer.record import Case, Judgement, LastLayer
 from ffmem.analyses.statistics import wilson
 from ffmem.annotations.agreement import case_agreement
 from ffmem.annotations.markdown import (
@@ -21,7 +21,6 @@ from tests.annotations.test_sheets import SHEET as KEY_SHEET
 from tests.waiting import time_limit
 
 NOTHING = wilson(0, 0)
-VOTES = TokenVotes(NOTHING, NOTHING, (), ())
 
 
 def case(number: int, related: bool = False) -> Case:
@@ -40,7 +39,6 @@ def result(cases: int, controls: int) -> LastLayer:
         random=NOTHING,
         shuffled=NOTHING,
         near=0.01,
-        memories=LastMemories(0, VOTES, VOTES, VOTES),
     )
 
 

@@ -49,7 +49,6 @@ from ffmem.steps import sized_steps, steps
 PROBE = 64  # prefixes from which the size of a layer's large coefficients is estimated
 NEVER_NEGATIVE = ("relu", "relu2", "relu6", "sigmoid")  # activations
 NO_CHANGE, VOTE, VETO, UNKNOWN = 0, 1, 2, -1  # what a layer's output does to the top token
-STRONGEST = 32  # memories of the last layer that are kept by name
 
 
 @dataclass(frozen=True)
@@ -172,9 +171,6 @@ class SampleRecord:
     normalised: NormalisedLayers
     output: Tensor  # [prefix], what the model says next
     entropy: Tensor  # [prefix], nats of the model's distribution
-    strongest: (
-        Tensor  # [prefix, place], cells of the last layer by |m| ||v||, NO_TOKEN where m is 0
-    )
 
 
 @torch.no_grad()
@@ -221,7 +217,6 @@ def record_sample(
             for one, bank in zip(readings, banks, strict=True)
         )
         kept["normalised"].append(_stack(normalised, len(banks)))
-        kept["model"][-1]["strongest"] = _strongest_cells(readings[-1].m.float(), banks[-1])
     order = torch.cat(rows).argsort()
     whole = {name: _join(parts, order) for name, parts in kept.items()}
     return SampleRecord(
@@ -298,18 +293,6 @@ def tops_of_both_signs(model: LanguageModel, vectors: Tensor) -> tuple[Tensor, T
     both = [(best(scores), best(scores, -1)) for _, scores in chunks]
     high, low = (torch.cat(parts) for parts in zip(*both, strict=True))
     return high, low
-
-
-def _strongest_cells(m: Tensor, bank: _Bank) -> Tensor:
-    """The cells [row, place] that add most for coefficients m [row, memory], strongest first.
-
-    A cell is the memory's number; for a coefficient below zero, that plus the number of memories.
-    """
-    strength = m.abs() * bank.lengths
-    memories = strength.topk(min(STRONGEST, m.shape[1]), dim=1).indices
-    own = m.gather(1, memories)
-    cells = memories + (own < 0) * m.shape[1]
-    return cells.masked_fill(own == 0, NO_TOKEN).cpu()
 
 
 def _small_coefficients(
@@ -510,6 +493,5 @@ def sample_arrays(reading: SampleRecord) -> dict[str, Any]:
         },
         "model_output": reading.output,
         "entropy": reading.entropy,
-        "strongest_last_layer": reading.strongest,
     }
     return {name: tensor.numpy() for name, tensor in tensors.items()}

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,17 +13,14 @@ from ffmem.analyses.controls import random_rows, shuffle_rows
 from ffmem.analyses.inputs.blind_readings import READER, read_cases, reader_name
 from ffmem.analyses.inputs.english import FUNCTION_WORDS, MONTHS, NUMBER_WORDS, stem
 from ffmem.analyses.inputs.layer_readings import SampleRecord
-from ffmem.analyses.inputs.value_rankings import cell_values, target_ranks
 from ffmem.analyses.last_layer.record import (
     BlindCases,
     Case,
     Judgement,
     LastLayer,
-    LastMemories,
-    TokenVotes,
 )
-from ffmem.analyses.statistics import Interval, cohen_kappa, quantiles, wilson
-from ffmem.memories.projection import CHUNK_BYTES, in_chunks
+from ffmem.analyses.statistics import Interval, cohen_kappa, wilson
+from ffmem.memories.projection import CHUNK_BYTES
 from ffmem.models.language_model import LanguageModel
 
 SHARES = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # how near counts as near, as a share
@@ -90,7 +86,6 @@ def measure(
         random=_share(judge.reasons(chance[0], chance[1])),
         shuffled=_share(judge.reasons(*(side[half:][:500] for side in pairs))),
         near=near,
-        memories=last_memories(model, reading, generator),
         readings=blind_cases(cases, controls),
     )
 
@@ -230,50 +225,3 @@ def calibrate_nearness(model: LanguageModel, one: Tensor, other: Tensor) -> floa
     apart = nearness(model, one[different], other[different])
     fits = [s for s in SHARES if not len(apart) or (apart <= s).double().mean() <= MOST_BY_CHANCE]
     return max(fits, default=SHARES[0])
-
-
-def last_memories(
-    model: LanguageModel, reading: SampleRecord, generator: torch.Generator
-) -> LastMemories:
-    """Rank the layer's and the model's token under m v of the strongest memories of each prefix."""
-    found, first = reading.predictions[0], reading.sample.count
-    layer, output = found.feedforward[:first, -1], found.output[:first, -1]
-    tokens = torch.stack([layer, output, shuffle_rows(layer, generator)])
-    ranks = ranks_under_cells(model, reading.strongest[:first], tokens)
-    by_layer, by_output, by_chance = (_votes(each) for each in ranks)
-    return LastMemories(reading.strongest.shape[1], by_layer, by_output, by_chance)
-
-
-@torch.no_grad()
-def ranks_under_cells(model: LanguageModel, cells: Tensor, tokens: Tensor) -> Tensor:
-    """[list, prefix, place]: ranks of tokens [list, prefix] under cells [prefix, place]; -1: none.
-
-    Each cell that occurs is projected once, and every token asked of it is ranked by counting.
-    """
-    values = cell_values(model.layers[-1], signed=True)
-    kinds, token_of = tokens.unique(return_inverse=True)  # [list, prefix] into kinds
-    used = cells[cells >= 0].unique()
-    table = torch.empty(len(used), len(kinds), dtype=torch.int32)
-    for part, scores in in_chunks(model, values[used.to(values.device)], "direction"):
-        wanted = kinds.to(scores.device).expand(len(scores), -1)
-        table[part] = target_ranks(scores, wanted.contiguous()).int().cpu()
-    row = torch.searchsorted(used, cells.clamp(min=0)).clamp(max=max(len(used) - 1, 0))
-    if not len(used):
-        return torch.full((len(tokens), *cells.shape), -1)
-    ranks = table[row[None], token_of[:, :, None]].long()
-    return ranks.masked_fill(cells[None] < 0, -1)
-
-
-def _votes(ranks: Tensor) -> TokenVotes:
-    """The summary of ranks [prefix, place]; prefixes with no active memory are excluded."""
-    counted = ranks[(ranks >= 0).any(dim=1)].double()
-    known = counted.masked_fill(counted < 0, torch.nan).numpy()
-    if not len(known):
-        nothing = quantiles(np.empty(0))
-        return TokenVotes(wilson(0, 0), wilson(0, 0), nothing, nothing)
-    return TokenVotes(
-        strongest_says=wilson(int((known[:, 0] == 0).sum()), len(known)),
-        any_says=wilson(int((known == 0).any(axis=1).sum()), len(known)),
-        median_rank=quantiles(np.nanmedian(known, axis=1)),
-        best_rank=quantiles(np.nanmin(known, axis=1)),
-    )

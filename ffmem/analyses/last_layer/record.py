@@ -43,7 +43,6 @@ class LastLayer:
     random: Interval
     shuffled: Interval
     near: float
-    memories: LastMemories
     readings: BlindCases | None = None  # of the demo alone
 
 
@@ -62,35 +61,6 @@ class BlindCases:
     found: int
     judged: tuple[Judgement | None, ...]
     kappa: float  # with the rule, on the cases
-
-
-@dataclass(frozen=True)
-class TokenVotes:
-    """One token per prefix under each of its strongest memories, alone.
-
-    `strongest_says` is the share of prefixes where the strongest memory has it on top, `any_says`
-    where any of those looked at does. `median_rank` holds quantiles, over the prefixes, of the
-    token's median rank among these memories, `best_rank` of its best; 0 is the top.
-    """
-
-    strongest_says: Interval
-    any_says: Interval
-    median_rank: tuple[float, ...]
-    best_rank: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class LastMemories:
-    """Do single memories of the last layer say what the layer, or the model, says?
-
-    `layer` is the top token of y, `output` that of o, `shuffled` the layer's token at another
-    prefix, which is what frequency alone gives.
-    """
-
-    memories: int  # looked at for each prefix, strongest first
-    layer: TokenVotes
-    output: TokenVotes
-    shuffled: TokenVotes
 
 
 @dataclass(frozen=True)
