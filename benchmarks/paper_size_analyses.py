@@ -90,13 +90,13 @@ def main() -> None:
         store = run_scan(model, plan, Path(folder))
         subject = StudyInputs(model, store, Sizes(sample=choice.sample))
         before = torch.cuda.memory_allocated() if device == "cuda" else 0
-        total, written = 0.0, set[str]()
+        total = 0.0
         print(f"{model.memories:,} values x {words:,} tokens, {choice.sample:,} prefixes, {device}")
         for name in NAMES:
             if device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             began = time.perf_counter()
-            make_result(subject, name, Path(folder), written)
+            make_result(subject, name, Path(folder))
             took = time.perf_counter() - began
             total += took
             print(

@@ -241,7 +241,7 @@ def _analyse_and_report(
         [[name for name in some if (name in JUDGED) == judged] for some in (names, once_more)]
         for judged in (True, False)
     )
-    events = run_analyses(inputs, first, out, first_more, watch, soon=later_more)
+    events = run_analyses(inputs, first, out, first_more, watch)
     if controls is not None:
         events += _run_controls(inputs, names, StudyFolder(out), again, watch, controls)
     is_first = bool(later_more) or not all(is_current(out, name, inputs) for name in later)
@@ -312,7 +312,7 @@ def _run_controls(  # noqa: PLR0913 - what a study takes, and its text
             if name in PREFIX_CONTROLS:
                 few = [one for one in once_more if one in mine]
                 subject = prefix_control_inputs(inputs, name)
-                found = run_analyses(subject, mine, root, few, arrays=False)
+                found = run_analyses(subject, mine, root, few)
             else:
                 subject = scanned_control_inputs(inputs, name, root, text)
                 found = run_analyses(subject, mine, root, once_more)

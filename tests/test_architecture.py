@@ -233,7 +233,6 @@ FILES = {  # of a study
     "prepared",
     "report.html",
     "report.md",
-    "sample.npz",
     "values.npz",
 }
 

@@ -134,15 +134,6 @@ class PaperQuestion(Generic[R]):
     by_layer: Callable[[R], Sequence[float]] | None = None
 
 
-def _sample_arrays(inputs: StudyInputs) -> dict[str, Any]:
-    from ffmem.analyses.inputs.layer_readings import sample_arrays  # here: torch is slow to import
-
-    return sample_arrays(inputs.reading)
-
-
-SAMPLE_ARRAYS = {"sample": _sample_arrays}  # of analyses of all layers at the sampled places
-
-
 @dataclass(frozen=True)
 class Growth:
     """What a later look measures more of: a field of `Sizes`, and its units in words.

@@ -204,7 +204,7 @@ def costs(
     so many projections `of_a_place` in a layer.
     """
     found = {name: _cost_of(name, work) for name in names}
-    readers = [name for name in names if name in ANALYSES and "sample" in ANALYSES[name].arrays]
+    readers = [name for name in names if name in ANALYSES and "places" in ANALYSES[name].sizes]
     for first in readers[:1]:
         found[first] += _sample_cost(work, of_a_place)
     return found

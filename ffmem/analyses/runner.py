@@ -50,27 +50,21 @@ class AnalysisEvent:
 AnalysisWatch = Callable[[AnalysisEvent], None]
 
 
-def run_analyses(  # noqa: PLR0913 - what is run, what is replaced, and what is told
+def run_analyses(
     subject: StudyInputs,
     names: Sequence[str],
     folder: Path,
     again: Collection[str] = (),
     watch: AnalysisWatch = lambda _event: None,
-    arrays: bool = True,
-    soon: Collection[str] = (),
 ) -> list[AnalysisEvent]:
     """Make the results that `folder` lacks, and those of `again` whether they are there or not.
 
-    The numbers of every memory and prefix are written with them, unless `arrays` is false.
-
-    Nothing runs where a result of other settings would be replaced that neither `again` names nor
-    `soon`, which another call makes again. An
+    Nothing runs where a result of other settings would be replaced that `again` does not name. An
     analysis that fails is reported and the next one runs; Ctrl-C stops all, and what was made
     stays. Returns how each analysis ended.
     """
     ended: list[AnalysisEvent] = []
-    chosen = refuse_to_replace(subject, names, folder, again, soon)
-    written = set() if arrays else {file for row in ANALYSES.values() for file in row.arrays}
+    chosen = refuse_to_replace(subject, names, folder, again)
     for name in chosen:
         if name not in again and is_current(folder, name, subject):
             ended.append(AnalysisEvent(name, "kept"))
@@ -79,21 +73,22 @@ def run_analyses(  # noqa: PLR0913 - what is run, what is replaced, and what is 
             if all(one.state == "kept" for one in ended):  # this is the first one to run
                 refuse_damage(subject.store)  # a result from damaged files would look right
             with listen(partial(_tell_share, watch, name)):
-                ended.append(_run_analysis(subject, name, folder, written))
+                ended.append(_run_analysis(subject, name, folder))
         watch(ended[-1])
     return ended
 
 
 def refuse_to_replace(
-    subject: StudyInputs,
-    names: Sequence[str],
-    folder: Path,
-    again: Collection[str],
-    soon: Collection[str] = (),
+    subject: StudyInputs, names: Sequence[str], folder: Path, again: Collection[str]
 ) -> tuple[str, ...]:
     """The analyses to run; refuses those that would replace a result that nobody wants again."""
     chosen = names_for(subject, [*names, *(name for name in again if name not in names)])
-    refuse_other_settings(folder, _keys_at_stake(subject, chosen, {*again, *soon}))
+    keys: dict[str, dict[str, Any]] = {}
+    for name in chosen:
+        if name not in again:
+            with suppress(FfmemError):  # such as a text that is gone: the analysis says so
+                keys[name] = result_key(name, subject)
+    refuse_other_settings(folder, keys)
     return chosen
 
 
@@ -113,22 +108,6 @@ def _tell_share(watch: AnalysisWatch, name: str, what: str, share: float) -> Non
     watch(AnalysisEvent(name, "running", reason=what, share=share))
 
 
-def _keys_at_stake(
-    subject: StudyInputs, chosen: Sequence[str], again: Collection[str]
-) -> dict[str, dict[str, Any]]:
-    """What the results depend on that may be there and may not be replaced.
-
-    Also of analyses that are not chosen but keep their numbers in a file with one that is.
-    """
-    files = {file for name in chosen for file in ANALYSES[name].arrays}
-    keys: dict[str, dict[str, Any]] = {}
-    for name, row in ANALYSES.items():
-        if name not in again and (name in chosen or files & row.arrays.keys()):
-            with suppress(FfmemError):  # such as a text that is gone: the analysis says so
-                keys[name] = result_key(name, subject)
-    return keys
-
-
 def is_current(folder: Path, name: str, subject: StudyInputs) -> bool:
     """Whether the analysis' result is there, made from the same things."""
     path = StudyFolder(folder).result(name)
@@ -138,14 +117,12 @@ def is_current(folder: Path, name: str, subject: StudyInputs) -> bool:
         return False
 
 
-def _run_analysis(
-    subject: StudyInputs, name: str, folder: Path, written: set[str]
-) -> AnalysisEvent:
+def _run_analysis(subject: StudyInputs, name: str, folder: Path) -> AnalysisEvent:
     """Run one analysis and write its result; a failure is kept as a file with the traceback."""
     began = time.monotonic()
     failure = StudyFolder(folder).failure(name)
     try:
-        make_result(subject, name, folder, written)
+        make_result(subject, name, folder)
     except FfmemError as error:
         return AnalysisEvent(name, "failed", time.monotonic() - began, str(error))
     except Exception as error:  # a bug, or out of memory: the remaining analyses should still run
@@ -157,20 +134,15 @@ def _run_analysis(
     return AnalysisEvent(name, "made", time.monotonic() - began)
 
 
-def make_result(subject: StudyInputs, name: str, folder: Path, written: set[str]) -> None:
-    """Run one analysis and write its arrays, then its result: where that is, all is there.
-
-    `written` are the files of arrays that this run has written; several analyses may share one.
-    """
+def make_result(subject: StudyInputs, name: str, folder: Path) -> None:
+    """Run one analysis and write its arrays, then its result: where that is, all is there."""
     began, row, study = time.monotonic(), ANALYSES[name], StudyFolder(folder)
     result = row.measure(subject)
     seconds = round(time.monotonic() - began, 2)
     for file, arrays in row.arrays.items():
-        if file not in written:
-            path = study.numbers(file)
-            write = write_columns if path.suffix == ".parquet" else write_npz
-            write(path, arrays(subject))
-            written.add(file)
+        path = study.numbers(file)
+        write = write_columns if path.suffix == ".parquet" else write_npz
+        write(path, arrays(subject))
     write_result(study.result(name), ResultFile(name, result_key(name, subject), seconds, result))
 
 

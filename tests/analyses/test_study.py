@@ -250,6 +250,13 @@ def test_a_plan_counts_chosen_layers_and_what_is_there(relu: LanguageModel, corp
     assert one["scan"].tokens == whole["scan"].tokens
     alone = costs(workload(relu, plan, sizes, text), ["refinement"])
     assert alone["refinement"].projections > whole["refinement"].projections  # it reads the sample
+    reads = {"normalisation", "composition", "refinement", "last-layer", "suppression"}
+    for name in ANALYSES:  # alone, and after one that has read the sample for it
+        after = "refinement" if name != "refinement" else "composition"
+        first, second = (
+            costs(workload(relu, plan, sizes, text), each) for each in ([name], [after, name])
+        )
+        assert (first[name] != second[name]) == (name in reads)
     some = estimate(relu, plan, sizes, ["values", "removal"], there=["scan", "ranking", "values"])
     assert set(some.seconds) == {"removal", "report"}
     assert some.there == ("scan", "ranking", "values")

@@ -7,8 +7,8 @@ paper's model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -478,20 +478,3 @@ def foreign_gold(sample: PrefixSample) -> Tensor:
     """The token that follows the next sentence's prefix; NO_TOKEN where that is the own one."""
     other = sample.gold[other_rows(sample.sentences, 1)]
     return other.masked_fill(other == sample.gold, NO_TOKEN)
-
-
-def sample_arrays(reading: SampleRecord) -> dict[str, Any]:
-    """The numbers of every sampled place."""
-    found, counts = reading.predictions[0], reading.coefficients
-    tensors = {
-        **{name: getattr(reading.sample, name) for name in ("numbers", "positions", "gold")},
-        **{field.name: getattr(counts, field.name) for field in fields(counts)},
-        **{
-            field.name: getattr(found, field.name)
-            for field in fields(found)
-            if field.name != "convention"
-        },
-        "model_output": reading.output,
-        "entropy": reading.entropy,
-    }
-    return {name: tensor.numpy() for name, tensor in tensors.items()}

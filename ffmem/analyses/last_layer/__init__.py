@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ffmem.analyses.analysis import SAMPLE_ARRAYS, Analysis, Cost
+from ffmem.analyses.analysis import Analysis, Cost
 from ffmem.analyses.last_layer.claims import CLAIMS, QUESTIONS, with_judgements
 from ffmem.analyses.last_layer.record import LastLayer
 
@@ -28,5 +28,4 @@ ANALYSIS = Analysis(
     claims=CLAIMS,
     questions=QUESTIONS,
     with_judgements=with_judgements,
-    arrays=SAMPLE_ARRAYS,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ffmem.analyses.analysis import SAMPLE_ARRAYS, Analysis, Cost, Figure, Growth
+from ffmem.analyses.analysis import Analysis, Cost, Figure, Growth
 from ffmem.analyses.refinement.claims import CLAIMS, QUESTIONS
 from ffmem.analyses.refinement.record import Refinement
 
@@ -36,5 +36,4 @@ ANALYSIS = Analysis(
     claims=CLAIMS,
     grows=Growth("sample", "sentences"),
     questions=QUESTIONS,
-    arrays=SAMPLE_ARRAYS,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ffmem.analyses.analysis import SAMPLE_ARRAYS, Analysis, Cost, Figure
+from ffmem.analyses.analysis import Analysis, Cost, Figure
 from ffmem.analyses.suppression.record import Suppression
 
 if TYPE_CHECKING:
@@ -31,5 +31,4 @@ ANALYSIS = Analysis(
     cost=lambda _: Cost(seconds=1),
     sizes=("sample", "places"),
     figures=_figures,
-    arrays=SAMPLE_ARRAYS,
 )
