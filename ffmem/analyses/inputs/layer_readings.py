@@ -140,9 +140,8 @@ class CoefficientSummary:
     `matches_*` count the memories whose own top token is top(y) or top(o): of all memories, or of
     the active ones. `matches_y_scaled` counts those that say it by m v itself, which is the
     opposite of v where m is below zero, and nothing where m is zero. `stronger_than_residual`
-    counts memories with c > ||r||. `right_memory` is the strongest active memory that says the
-    token that follows, `foreign_memory` the token that follows the next prefix of the sample;
-    NO_TOKEN where there is none.
+    counts memories with c > ||r||. `right` says whether an active memory says the token
+    that follows, `foreign` the token that follows the next prefix of the sample.
     """
 
     active: Tensor
@@ -155,8 +154,8 @@ class CoefficientSummary:
     matches_o_active: Tensor
     matches_y_scaled: Tensor
     stronger_than_residual: Tensor
-    right_memory: Tensor
-    foreign_memory: Tensor
+    right: Tensor
+    foreign: Tensor
 
 
 @dataclass(frozen=True)
@@ -463,15 +462,9 @@ def _layer_statistics(
         "matches_o_active": (same["o"] & on).sum(dim=1),
         "matches_y_scaled": ((scaled == tokens["y"]) & (m != 0)).sum(dim=1),
         "stronger_than_residual": (strength > reading.r.float().norm(dim=1)[:, None]).sum(dim=1),
-        "right_memory": _strongest(strength, same["gold"] & on),
-        "foreign_memory": _strongest(strength, same["foreign"] & on),
+        "right": (same["gold"] & on).any(dim=1),
+        "foreign": (same["foreign"] & on).any(dim=1),
     }
-
-
-def _strongest(strength: Tensor, among: Tensor) -> Tensor:
-    """The strongest memory [row] of those marked in [row, memory]; NO_TOKEN where none is."""
-    index = strength.masked_fill(~among, -1).argmax(dim=1)
-    return index.masked_fill(~among.any(dim=1), NO_TOKEN)
 
 
 def foreign_gold(sample: PrefixSample) -> Tensor:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def _measure(inputs: StudyInputs) -> Suppression:
     from ffmem.analyses.suppression.measure import measure  # here: torch is slow to import
 
-    return measure(inputs.model, inputs.reading, inputs.generator)
+    return measure(inputs.reading)
 
 
 def _figures() -> tuple[Figure[Suppression], ...]:
