@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ffmem.analyses.patterns.prefixes import Prefix
-from ffmem.analyses.patterns.record import Against, HeldOutScore, KeyScore
+from ffmem.analyses.patterns.record import Against, HeldOutScore
 from ffmem.analyses.patterns.rule_annotator import Rule, RuleAnnotator
 from ffmem.analyses.statistics import bootstrap
 
@@ -50,24 +50,6 @@ def held_out_scores(
         _sum_outcomes(on, *key, found=outcomes[key], generator=generator)
         for key in sorted(outcomes)
     ]
-
-
-def key_score(annotator: RuleAnnotator, key: str, shown: int, trial: Trial) -> KeyScore:
-    """The score of one key, of which `shown` triggers were shown."""
-    patterns = [rule.pattern for rule in trial.rules]
-    covered = {rank for pattern in patterns for rank in pattern.ranks}
-    found = _outcomes(annotator, trial)
-    aucs = [
-        found["any", against][0].auc if ("any", against) in found else None for against in AGAINST
-    ]
-    return KeyScore(
-        key,
-        sum(pattern.kind == "shallow" for pattern in patterns),
-        sum(pattern.kind == "semantic" for pattern in patterns),
-        max((len(pattern.ranks) for pattern in patterns), default=0) / shown,
-        len(covered) / shown,
-        *aucs,
-    )
 
 
 def _outcomes(annotator: RuleAnnotator, trial: Trial) -> dict[tuple[str, Against], list[_Outcome]]:

@@ -20,7 +20,7 @@ from ffmem.analyses.inputs.effects import (
 )
 from ffmem.analyses.inputs.value_rankings import trigger_tokens
 from ffmem.analyses.inputs.word_vectors import slot_vectors
-from ffmem.analyses.patterns.held_out import Trial, held_out_scores, key_score
+from ffmem.analyses.patterns.held_out import Trial, held_out_scores
 from ffmem.analyses.patterns.prefixes import (
     CONTROLS,
     Prefix,
@@ -145,15 +145,9 @@ def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> Pattern
         records=tuple(pattern for key in annotated for pattern in key.patterns),
         drawn={layer: tuple(map(str, found)) for layer, found in drawn.items()},
         dead=sum(not key.triggers for key in annotated),
-        bars=_bars(annotator),
         seed=seed,
         semantic_keys=_with_semantic([key.patterns for key in annotated if key.triggers]),
         endings=effects_of_endings(store),
-        keys=tuple(
-            key_score(annotator, str(one.key), one.triggers, trial)
-            for one, trial in zip(annotated, trials, strict=True)
-            if one.triggers
-        ),
         readings=blind_readings(store, annotator, seed),
     )
 
@@ -242,11 +236,6 @@ def effects_of_endings(store: ScanStore) -> EndingEffects:
         torch.cat([*depth, torch.zeros(0, dtype=torch.long)]),
         len(live),
     )
-
-
-def _bars(annotator: RuleAnnotator) -> dict[str, float]:
-    finders = {"topics": annotator.meanings, "word classes": annotator.classes}
-    return {name: one.bar for name, one in finders.items() if one is not None}
 
 
 def _triggers(store: ScanStore, key: Address) -> list[Prefix]:

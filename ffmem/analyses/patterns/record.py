@@ -172,23 +172,6 @@ class HeldOutScore:
 
 
 @dataclass(frozen=True)
-class KeyScore:
-    """One live key: its patterns, and how well all of them as one tell its held-out triggers.
-
-    `largest` is the share of its shown triggers that its largest pattern covers, `covered` that all
-    cover; `random` and `weak` are AUCs as in `HeldOutScore`, None without patterns or prefixes.
-    """
-
-    key: str
-    shallow: int  # patterns
-    semantic: int
-    largest: float
-    covered: float
-    random: float | None
-    weak: float | None
-
-
-@dataclass(frozen=True)
 class PairAgreement:
     """Two annotators on the keys that both did."""
 
@@ -240,11 +223,9 @@ class PatternResults:
     records: tuple[Pattern, ...]
     drawn: dict[int, tuple[str, ...]]
     dead: int  # drawn keys that nothing in the corpus fires
-    bars: dict[str, float]  # chance below which a key's first semantic pattern counts, by kind
     seed: int
     semantic_keys: Interval | None  # share of live keys with a semantic pattern
     endings: EndingEffects
-    keys: tuple[KeyScore, ...]  # the live ones, in the order in which they were drawn
     readings: BlindReadings | None = None  # of the demo alone
 
     def left_out(self) -> dict[str, int]:

@@ -73,25 +73,6 @@ def test_a_study_counts_every_key_and_carries_its_controls(
         assert sum(b["share"] for b in bars if b["layer"] == layer) == pytest.approx(1)
 
 
-def test_scores_by_key_add_up_to_those_of_all_keys(store: ScanStore, study: PatternResults) -> None:
-    assert len(study.keys) == study.summary.overall.keys
-    assert sum(key.shallow + key.semantic for key in study.keys) == len(study.records)
-    for key in study.keys:
-        ranks = [record.ranks for record in study.records if str(record.key) == key.key]
-        shown = min(25, len(store.triggers(Address.parse(key.key))))
-        assert key.covered == pytest.approx(len(set().union(*ranks)) / shown)
-        assert key.largest == pytest.approx(max(map(len, ranks), default=0) / shown)
-    for against in ("random", "weak"):
-        scores = [one for key in study.keys if (one := getattr(key, against)) is not None]
-        (whole,) = [
-            one
-            for one in study.held_out
-            if (one.on, one.kind, one.against) == ("keys", "any", against)
-        ]
-        assert len(scores) == whole.patterns
-        assert sum(scores) / len(scores) == pytest.approx(whole.auc.estimate, abs=1e-6)
-
-
 def test_strangers_are_triggers_of_as_many_keys_of_the_layer(store: ScanStore) -> None:
     pseudo = PseudoKeys(random_prefixes(store, 500, 0), seed=0, shown=8)
     found = pseudo.strangers(2, store)
