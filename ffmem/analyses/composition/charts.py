@@ -127,7 +127,6 @@ def _zero_agreement_chart(result: Composition, beside: Sequence[Row] = ()) -> An
 
 
 CASES = ("where a memory agrees", "all cases")
-DRAWN_CASES = ("y", "function_words")  # the target and the list of stop words
 
 
 def _measures(found: AgreeingCases) -> dict[str, tuple[Interval, Interval]]:
@@ -143,36 +142,23 @@ def _beside_cases(result: Composition) -> list[Row]:
     """A control's shares of the cases where a memory agrees."""
     return [
         {
-            "target": found.target,
-            "stopwords": found.stopwords,
             "measure": measure,
             "series": style.BESIDE,
             "beside": pair[0].estimate,
             "n": pair[0].n,
         }
-        for found in result.agreeing
-        for measure, pair in _measures(found).items()
+        for measure, pair in _measures(result.agreeing).items()
     ]
 
 
 def _cases_chart(result: Composition, beside: Sequence[Row] = ()) -> Any:
     """The two percentages, beside their base rates."""
-    rows: list[Row] = []
-    for found in result.agreeing:
-        rows += [
-            {
-                "target": found.target,
-                "stopwords": found.stopwords,
-                "measure": measure,
-                "series": name,
-                **share.fields("share"),
-            }
-            for measure, pair in _measures(found).items()
-            for name, share in zip(CASES, pair, strict=True)
-        ]
-    every = style.base([*rows, *beside], style.enough_cases()).transform_filter(
-        (alt.datum.target == DRAWN_CASES[0]) & (alt.datum.stopwords == DRAWN_CASES[1])
-    )
+    rows: list[Row] = [
+        {"measure": measure, "series": name, **share.fields("share")}
+        for measure, pair in _measures(result.agreeing).items()
+        for name, share in zip(CASES, pair, strict=True)
+    ]
+    every = style.base([*rows, *beside], style.enough_cases())
     data = style.own_rows(every)
     colour = style.series("series", CASES, (style.BLUE, style.GREY))
     y = alt.Y("measure:N", title=None, sort=None, axis=alt.Axis(labelLimit=200))
@@ -186,9 +172,7 @@ def _cases_chart(result: Composition, beside: Sequence[Row] = ()) -> Any:
         "Cases are pairs of prefix and layer; the token is the top token of y, stop words are our "
         "list of function words. Grey: the same shares over all cases, agreeing or not."
         + style.beside_note(beside, "where a memory agrees,", "Ticks")
-        + style.few_cases_note(
-            [row for row in rows if (row["target"], row["stopwords"]) == DRAWN_CASES]
-        )
+        + style.few_cases_note(rows)
     )
     ticks = style.beside_ticks(every, beside, y=y, yOffset=offset)
     chart = style.with_size(alt.layer(bars, error, *ticks), height=160)

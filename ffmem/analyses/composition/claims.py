@@ -74,7 +74,7 @@ def layers_compose(result: Composition) -> Finding:
 )
 def agreement_is_on_stop_words(result: Composition) -> Finding:
     """Where a memory agrees with its layer, the token is often a stop word."""
-    cases, more = result.agreeing[0], result.effects.cases.stop_words
+    cases, more = result.agreeing, result.effects.cases.stop_words
     effects = (Effect("more often than in the same layer", more, 0.05),)
     detail = f"within layers {points_text(more)}"
     return Finding(cases.stop_word, cases.stop_word_base, "all cases", effects, detail)
@@ -89,7 +89,7 @@ def agreement_is_on_stop_words(result: Composition) -> Finding:
 )
 def agreement_is_on_short_prefixes(result: Composition) -> Finding:
     """Where a memory agrees with its layer, the prefix is often short."""
-    cases, more = result.agreeing[0], result.effects.cases.short_prefixes
+    cases, more = result.agreeing, result.effects.cases.short_prefixes
     effects = (Effect("more often than in the same layer", more, 0.05),)
     detail = f"within layers {points_text(more)}"
     return Finding(cases.short, cases.short_base, "all cases", effects, detail)

@@ -15,10 +15,9 @@ from ffmem.analyses.composition.record import (
     CompositionEffects,
     LayerActivity,
     LayerZeroAgreement,
-    TargetToken,
 )
 from ffmem.analyses.inputs.effects import lowest_layer_effect, with_count
-from ffmem.analyses.inputs.english import StopWords, punctuation_ids, stop_word_ids
+from ffmem.analyses.inputs.english import punctuation_ids, stop_word_ids
 from ffmem.analyses.inputs.layer_readings import CoefficientSummary, SampleRecord, tops
 from ffmem.analyses.statistics import (
     Interval,
@@ -36,12 +35,12 @@ SHORT_PREFIX = 5  # a prefix of fewer tokens is short
 
 def measure(model: LanguageModel, reading: SampleRecord, generator: torch.Generator) -> Composition:
     """How many memories fire, whether any of them says what the layer says, and when."""
-    stops = stop_word_ids(model, reading.sample.tokens)
+    stops = stop_word_ids(model)
     top = reading.predictions[0].feedforward
     return Composition(
         activity=activity(reading),
         zero_agreement=tuple(zero_agreement(model, reading, generator)),
-        agreeing=tuple(_agreeing_cases(model, reading)),
+        agreeing=_agreeing_cases(model, reading, stops),
         prefixes=len(reading.sample),
         sentences=reading.sample.count,
         seed=reading.sample.seed,
@@ -126,43 +125,26 @@ def _random_tops(model: LanguageModel, layer: int, generator: torch.Generator) -
     return tops(model, random.to(values.dtype)).cpu()
 
 
-def _agreeing_cases(model: LanguageModel, reading: SampleRecord) -> list[AgreeingCases]:
-    """The paper's two percentages for every reading of them, each beside its base rate."""
+def _agreeing_cases(model: LanguageModel, reading: SampleRecord, stops: Tensor) -> AgreeingCases:
+    """The paper's two percentages, each beside its base rate; `stops` [token] are stop words."""
     agree = reading.coefficients.matches_y > 0
-    gold = reading.sample.gold[:, None].expand_as(agree)
-    targets: dict[TargetToken, Tensor] = {
-        "y": reading.predictions[0].feedforward,
-        "gold": gold,
-        "output": reading.output[:, None].expand_as(agree),
-    }
-    marks = punctuation_ids(model)
+    tokens = reading.predictions[0].feedforward
     short = (reading.sample.positions < SHORT_PREFIX)[:, None].expand_as(agree)
     sentences = reading.sample.sentences[:, None].expand_as(agree)
-    rows = []
+    every = torch.ones_like(agree)
 
     def share(flags: Tensor, among: Tensor) -> Interval:
         return share_of(flags[among], sentences[among])
 
-    lists: tuple[StopWords, ...] = ("function_words", "top100")
-    for stopwords in lists:
-        stops = stop_word_ids(model, reading.sample.tokens, stopwords)
-        for name, tokens in targets.items():
-            known = tokens >= 0
-            chosen = agree & known
-            stop, mark = stops[tokens.clamp(min=0)], marks[tokens.clamp(min=0)]
-            rows.append(
-                AgreeingCases(
-                    target=name,
-                    stopwords=stopwords,
-                    stop_word=share(stop, chosen),
-                    stop_word_base=share(stop, known),
-                    punctuation=share(mark, chosen),
-                    punctuation_base=share(mark, known),
-                    short=share(short, chosen),
-                    short_base=share(short, known),
-                )
-            )
-    return rows
+    stop, mark = stops[tokens], punctuation_ids(model)[tokens]
+    return AgreeingCases(
+        stop_word=share(stop, agree),
+        stop_word_base=share(stop, every),
+        punctuation=share(mark, agree),
+        punctuation_base=share(mark, every),
+        short=share(short, agree),
+        short_base=share(short, every),
+    )
 
 
 DIP = (9, 10, 11)  # of the paper's layers, where it has its dip

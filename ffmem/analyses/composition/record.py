@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from ffmem.analyses.inputs.english import StopWords
 from ffmem.analyses.statistics import Interval
-
-TargetToken = Literal["y", "gold", "output"]
 
 
 @dataclass(frozen=True)
@@ -54,11 +50,9 @@ class LayerZeroAgreement:
 class AgreeingCases:
     """Of the cases (prefix, layer) where some memory agrees: what kind they are, with base rates.
 
-    `target` says which token must be a stop word. Base rates are over all cases.
+    The token is the top token of y. Base rates are over all cases.
     """
 
-    target: TargetToken
-    stopwords: StopWords
     stop_word: Interval
     stop_word_base: Interval
     punctuation: Interval
@@ -98,7 +92,7 @@ class Composition:
 
     activity: tuple[LayerActivity, ...]
     zero_agreement: tuple[LayerZeroAgreement, ...]
-    agreeing: tuple[AgreeingCases, ...]
+    agreeing: AgreeingCases
     prefixes: int
     sentences: int  # that they are of
     seed: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,28 +77,13 @@ def word_classes(word: str) -> list[str]:
     return found
 
 
-StopWords = Literal["function_words", "top100"]
-
-
-def stop_word_ids(
-    model: LanguageModel, text: Tensor, stopwords: StopWords = "function_words"
-) -> Tensor:
-    """[token], true for stop words.
-
-    `function_words` is our list; only tokens that begin a word count. `top100` are the 100
-    commonest word tokens of `text`.
-    """
+def stop_word_ids(model: LanguageModel) -> Tensor:
+    """[token], true for stop words: our list; only tokens that begin a word count."""
     import torch  # here: words can be told apart without it
 
     words = model.token_texts
-    if stopwords == "function_words":
-        listed = torch.tensor([word.strip().lower() in FUNCTION_WORDS for word in words])
-        return listed & word_starts(model)
-    counts = torch.bincount(text, minlength=model.vocab_size)[: model.vocab_size]
-    whole = torch.tensor([any(letter.isalnum() for letter in word) for word in words])
-    found = torch.zeros(model.vocab_size, dtype=torch.bool)
-    found[(counts * whole).topk(min(100, model.vocab_size)).indices] = True
-    return found & (counts > 0) & whole
+    listed = torch.tensor([word.strip().lower() in FUNCTION_WORDS for word in words])
+    return listed & word_starts(model)
 
 
 def punctuation_ids(model: LanguageModel) -> Tensor:
