@@ -16,6 +16,7 @@ from ffmem.analyses.attribution.measure import (
     pearson,
     read_prompts,
 )
+from ffmem.analyses.attribution.record import Attribution, MethodAgreement
 from ffmem.memories.attribution import contributions
 from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.why.answer import why
@@ -27,6 +28,10 @@ from ffmem.models.wrapping import wrap
 from tests.analyses.test_prefix_sample import sample_for
 
 LAYERS = [1, 2, 3]
+
+
+def method(found: Attribution, name: str) -> MethodAgreement:
+    return next(one for one in found.methods if one.method == name)
 
 
 @pytest.mark.parametrize("kind", ["opt", "llama", "qwen2_moe"])
@@ -77,7 +82,7 @@ def test_a_record_has_every_method_in_the_model_and_in_its_control(gated: Langua
     assert found != measure(gated, sample_for(gated, 24), prompts=14, seed=1)
     assert found.prompts == 14
     assert {one.drawn.n for one in found.permuted} == {10}
-    own, direct = found.method("gradient").drawn, found.method("direct").drawn
+    own, direct = (method(found, name).drawn for name in ("gradient", "direct"))
     assert found.gain.estimate == pytest.approx(own.estimate - direct.estimate)
     assert found.gain.low < found.gain.estimate < found.gain.high
     assert own.low <= own.estimate <= own.high <= 1
@@ -89,8 +94,8 @@ def test_a_model_without_a_linear_reading_says_why_and_has_the_other_methods() -
     model = wrap(tiny_model("bloom"), tiny_tokenizer(), "bloom")
     found = measure(model, sample_for(model, 12), prompts=10, seed=0)
     assert "bloom has no linear reading" in found.refusal
-    assert found.method("linear").drawn.n == 0
-    assert found.method("gradient").drawn.n == 10
+    assert method(found, "linear").drawn.n == 0
+    assert method(found, "gradient").drawn.n == 10
 
 
 def prompt_of(true: torch.Tensor, predicted: torch.Tensor) -> PromptEffects:

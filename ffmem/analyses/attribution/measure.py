@@ -69,7 +69,6 @@ def measure(model: LanguageModel, sample: PrefixSample, prompts: int, seed: int)
         drawn=DRAWN,
         listed=LISTED,
         refusal=refusal,
-        seed=seed,
     )
 
 

@@ -40,8 +40,3 @@ class Attribution:
     drawn: int  # pairs of each layer and prompt
     listed: int  # pairs of each method and prompt
     refusal: str
-    seed: int
-
-    def method(self, name: str) -> MethodAgreement:
-        """One method in the model."""
-        return next(one for one in self.methods if one.method == name)

@@ -65,7 +65,6 @@ def measure(
             for number in steps(store.memories, "layers")
         ),
         tokens=size.tokens,
-        seed=generator.initial_seed(),
     )
 
 

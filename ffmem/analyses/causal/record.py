@@ -67,4 +67,3 @@ class Causal:
 
     layers: tuple[LayerCausal, ...]
     tokens: int
-    seed: int

@@ -38,7 +38,6 @@ class PrefixSample:
     starts: Tensor
     texts: tuple[str, ...]
     prefix_ends: Tensor  # [n], the character of the text where the prefix ends
-    seed: int
 
     def __len__(self) -> int:
         """How many prefixes there are."""
@@ -75,7 +74,6 @@ class PrefixSample:
             sizes.cumsum(0),
             tuple(self.texts[i] for i in chosen.tolist()),
             self.prefix_ends[chosen],
-            self.seed,
         )
 
 
@@ -96,7 +94,7 @@ def draw_sample(
     order = np.argsort(held.numbers)
     rows = [held.rows[i] for i in order]
     turns = [[row[turn] for row in rows if turn < len(row)] for turn in range(places)]
-    return _sample([one for turn in turns for one in turn], seed)
+    return _sample([one for turn in turns for one in turn])
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ def _merge(held: _Candidates | None, new: _Candidates, count: int) -> _Candidate
     return _Candidates(numbers[first], ranks[first], [rows[i] for i in first])
 
 
-def _sample(rows: list[_Row], seed: int) -> PrefixSample:
+def _sample(rows: list[_Row]) -> PrefixSample:
     sizes = torch.tensor([0, *(len(row.tokens) for row in rows)])
     gold = [
         int(row.tokens[row.position]) if row.position < len(row.tokens) else NO_TOKEN
@@ -199,7 +197,6 @@ def _sample(rows: list[_Row], seed: int) -> PrefixSample:
         starts=sizes.cumsum(0),
         texts=tuple(row.text for row in rows),
         prefix_ends=torch.tensor([row.prefix_end for row in rows]),
-        seed=seed,
     )
 
 

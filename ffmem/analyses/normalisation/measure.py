@@ -39,4 +39,4 @@ def measure(reading: SampleRecord, generator: torch.Generator) -> Normalisation:
             )
         )
     left_out = len(reading.layers) - len(layers)
-    return Normalisation(tuple(layers), left_out, len(reading.sample), reading.sample.seed)
+    return Normalisation(tuple(layers), left_out, len(reading.sample))

@@ -36,4 +36,3 @@ class Normalisation:
     layers: tuple[LayerNormalisation, ...]
     left_out: int
     prefixes: int
-    seed: int

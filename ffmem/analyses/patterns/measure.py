@@ -145,7 +145,6 @@ def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> Pattern
         records=tuple(pattern for key in annotated for pattern in key.patterns),
         drawn={layer: tuple(map(str, found)) for layer, found in drawn.items()},
         dead=sum(not key.triggers for key in annotated),
-        seed=seed,
         semantic_keys=_with_semantic([key.patterns for key in annotated if key.triggers]),
         endings=effects_of_endings(store),
         readings=blind_readings(store, annotator, seed),

@@ -223,7 +223,6 @@ class PatternResults:
     records: tuple[Pattern, ...]
     drawn: dict[int, tuple[str, ...]]
     dead: int  # drawn keys that nothing in the corpus fires
-    seed: int
     semantic_keys: Interval | None  # share of live keys with a semantic pattern
     endings: EndingEffects
     readings: BlindReadings | None = None  # of the demo alone
