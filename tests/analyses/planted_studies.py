@@ -196,8 +196,7 @@ def decisions(course: Course, draw: torch.Generator) -> Numbers:
 
 
 def of_decisions(numbers: Numbers, toy: Study) -> Results:
-    names = ("rank", "old_rank_in_layer", "old_probability_in_layer", "new_rank_in_residual")
-    names += ("push_on_old", "push_on_new", "old_change", "new_change")
+    names = ("old_rank_in_layer", "new_rank_in_residual", "push_on_old", "old_change", "new_change")
     unused = {name: numbers["residual"] for name in names}
     found = Predictions(DEFAULT_CONVENTION, **numbers, **unused)
     effects = decision_effects(found, each(numbers["residual"]))

@@ -121,7 +121,6 @@ def test_the_default_convention_ends_at_what_the_model_says(refined: Read) -> No
     model, reading, found = refined
     assert found.conventions[0].convention == "default"
     differ = reading.predictions[0].last != reading.output
-    assert found.conventions[0].mismatch.estimate == pytest.approx(float(differ.double().mean()))
     for row in differ.nonzero().flatten().tolist():  # ties, which rounding decides
         assert_best(reading.predictions[0].last[row], own_logits(model, reading, row))
 
@@ -133,7 +132,6 @@ def test_only_changes_are_looked_at_for_a_veto(refined: Read) -> None:
         changed = predictions.output[:, place] != predictions.residual[:, place]
         assert row.changes == int(changed.sum()) == row.old_pushed_down.n
         if row.changes:
-            assert row.new_rank[0] >= 0
             old = predictions.push_on_old[:, place][changed]
             assert row.old_pushed_down.estimate == pytest.approx(float((old < 0).double().mean()))
             moved = predictions.new_change[:, place] - predictions.old_change[:, place]

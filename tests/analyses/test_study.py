@@ -363,7 +363,7 @@ def test_section_5_reads_a_16_bit_model_in_32_bits(tmp_path: Path, corpus: Path)
     exact = wrap(tiny_model("opt").bfloat16().float(), rounded.tokenizer)
     store = run_scan(rounded, plan, tmp_path / "scan")
     found, expected = (StudyInputs(one, store, FEW).reading for one in (rounded, exact))
-    for field in ("probability", "push_on_new"):
+    for field in ("probability", "push_on_old"):
         one, other = (getattr(record.predictions[0], field) for record in (found, expected))
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 

@@ -11,6 +11,7 @@ import vl_convert
 from ffmem.analyses.composition.charts import active_chart
 from ffmem.analyses.composition.record import (
     ActivityEffects,
+    AgreeingCases,
     CaseEffects,
     Composition,
     CompositionEffects,
@@ -92,14 +93,15 @@ def test_a_legend_has_as_many_columns_as_fit() -> None:
 
 def test_gates_are_not_called_coefficients() -> None:
     interval = (0.0,) * 5
-    row = LayerActivity(1, 4, interval, interval, interval, interval, 0.0, 0.0, 0.0)
+    row = LayerActivity(1, 4, interval, interval, interval, interval, 0.0)
     words = {}
     nothing = Interval(0.0, 0.0, 0.0, 0)
     effects = CompositionEffects(
         ActivityEffects(nothing, nothing), nothing, CaseEffects(nothing, nothing)
     )
+    cases = AgreeingCases(*[nothing] * 6)
     for gated in (False, True):
-        result = Composition((row,), (), (), 3, 3, 0, gated, effects)
+        result = Composition((row,), (), cases, 3, 3, gated, effects)
         words[gated] = " ".join(active_chart(result).to_dict()["title"]["subtitle"])
     assert "coefficient above zero" in words[False]
     assert "gate is on" in words[True]

@@ -72,12 +72,10 @@ def active_chart(result: Composition, beside: Sequence[Row] = ()) -> Any:
     return style.with_caption(chart, "Active memories per layer (Fig. 7)", caption)
 
 
-SERIES = {  # by field of a layer; those without a colour are rows that are not drawn
+SERIES = {  # by field of a layer
     "all": ("all memories", style.BLUE),
     "active": ("active memories only", style.ORANGE),
     "all_o": ("all, against the block’s output", style.GREEN),
-    "active_o": ("active only, against the block’s output", ""),
-    "scaled": ("scaled by their coefficients", ""),
     "random_values": ("random directions as values", style.GREY),
 }
 
@@ -103,7 +101,7 @@ def _zero_agreement_chart(result: Composition, beside: Sequence[Row] = ()) -> An
         for share in (getattr(found, field),)
     ]
     data = style.base([*rows, *beside], style.enough_cases())
-    drawn = {name: colour for name, colour in SERIES.values() if colour}
+    drawn = dict(SERIES.values())
     first, *others = drawn
     colour = style.series("series", list(drawn), list(drawn.values()))
     x, y = style.layer_axis(), style.percent("share", "prefixes with zero agreement", domain=[0, 1])

@@ -43,7 +43,6 @@ def measure(model: LanguageModel, reading: SampleRecord, generator: torch.Genera
         agreeing=_agreeing_cases(model, reading, stops),
         prefixes=len(reading.sample),
         sentences=reading.sample.count,
-        seed=reading.sample.seed,
         gated=model.gated,
         effects=_composition_effects(reading, stops[top]),
     )
@@ -79,10 +78,6 @@ def activity(reading: SampleRecord) -> tuple[LayerActivity, ...]:
                 for_90=share(found.for_90),
                 participation=share(found.participation),
                 mean_active=float(found.active[:, place].double().mean()),
-                median_for_90=float(found.for_90[:, place].double().median()),
-                median_stronger_than_residual=float(
-                    found.stronger_than_residual[:, place].double().median()
-                ),
             )
         )
     return tuple(rows)
@@ -107,8 +102,6 @@ def zero_agreement(
                 all=none(found.matches_y[:, place] > 0),
                 active=none(found.matches_y_active[:, place] > 0),
                 all_o=none(found.matches_o[:, place] > 0),
-                active_o=none(found.matches_o_active[:, place] > 0),
-                scaled=none(found.matches_y_scaled[:, place] > 0),
                 random_values=none(torch.isin(predicted, known)),
             )
         )

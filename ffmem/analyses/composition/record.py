@@ -24,8 +24,6 @@ class LayerActivity:
     for_90: tuple[float, ...]
     participation: tuple[float, ...]
     mean_active: float  # memories, not per cent
-    median_for_90: float  # memories, not per cent
-    median_stronger_than_residual: float  # memories
 
 
 @dataclass(frozen=True)
@@ -33,16 +31,13 @@ class LayerZeroAgreement:
     """Figure 8 for one layer: share of prefixes where no memory's top token is the layer's.
 
     `all` and `active` say which memories may agree, `_o` compares with the block's output as the
-    released code does, `scaled` lets memories speak by m v instead of v: the same as `active` with
-    ReLU. `random_values` replaces the values by random directions.
+    released code does. `random_values` replaces the values by random directions.
     """
 
     layer: int
     all: Interval
     active: Interval
     all_o: Interval
-    active_o: Interval
-    scaled: Interval
     random_values: Interval
 
 
@@ -95,6 +90,5 @@ class Composition:
     agreeing: AgreeingCases
     prefixes: int
     sentences: int  # that they are of
-    seed: int
     gated: bool  # then active memories are those whose gate is on
     effects: CompositionEffects

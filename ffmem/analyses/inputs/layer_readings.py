@@ -47,7 +47,6 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.steps import sized_steps, steps
 
 PROBE = 64  # prefixes from which the size of a layer's large coefficients is estimated
-NEVER_NEGATIVE = ("relu", "relu2", "relu6", "sigmoid")  # activations
 NO_CHANGE, VOTE, VETO, UNKNOWN = 0, 1, 2, -1  # what a layer's output does to the top token
 
 
@@ -101,7 +100,7 @@ def conventions_of(model: LanguageModel) -> tuple[Convention, ...]:
 class Predictions:
     """Top tokens under one convention, each [prefix, layer].
 
-    `probability` and `rank` are those of this convention's last output token under each residual.
+    `probability` is that of this convention's last output token under each residual.
     The others describe a change: the old top token R under y, the new one O under r, and by how
     much the logit of each is another in o than in r. `change` says which of the two movements
     closes the gap (VOTE or VETO), and `foreign_change` what the same residual and
@@ -113,12 +112,9 @@ class Predictions:
     feedforward: Tensor
     output: Tensor
     probability: Tensor
-    rank: Tensor
     old_rank_in_layer: Tensor
-    old_probability_in_layer: Tensor
     new_rank_in_residual: Tensor
     push_on_old: Tensor  # logit of R under y
-    push_on_new: Tensor  # logit of O under y
     old_change: Tensor
     new_change: Tensor
     change: Tensor
@@ -138,9 +134,7 @@ class CoefficientSummary:
     those larger than 1 % of the layer's 99.9th percentile. `for_90` memories make up 90 % of
     sum |m| ||v||, and `participation` is (sum c)^2 / sum c^2 of the same numbers c.
     `matches_*` count the memories whose own top token is top(y) or top(o): of all memories, or of
-    the active ones. `matches_y_scaled` counts those that say it by m v itself, which is the
-    opposite of v where m is below zero, and nothing where m is zero. `stronger_than_residual`
-    counts memories with c > ||r||. `right` says whether an active memory says the token
+    the active ones. `right` says whether an active memory says the token
     that follows, `foreign` the token that follows the next prefix of the sample.
     """
 
@@ -151,9 +145,6 @@ class CoefficientSummary:
     matches_y: Tensor
     matches_y_active: Tensor
     matches_o: Tensor
-    matches_o_active: Tensor
-    matches_y_scaled: Tensor
-    stronger_than_residual: Tensor
     right: Tensor
     foreign: Tensor
 
@@ -262,7 +253,10 @@ def _output_fields(model: LanguageModel, last: LayerRecord) -> dict[str, Tensor]
 
 @dataclass(frozen=True)
 class _Bank:
-    """What v and -v promote and how long v is, all [memory], on the layer's device."""
+    """What v and -v promote and how long v is, all [memory], on the layer's device.
+
+    The sign of a coefficient counts in gated layers alone; in others v stands for both.
+    """
 
     top: Tensor
     opposite_top: Tensor
@@ -271,8 +265,7 @@ class _Bank:
 
 def _bank(model: LanguageModel, layer: FeedForward) -> _Bank:
     values = value_vectors(layer)
-    signed = layer.gated or layer.activation not in NEVER_NEGATIVE
-    if signed:
+    if layer.gated:
         top, opposite = (one.to(layer.device) for one in tops_of_both_signs(model, values))
     else:
         top = opposite = tops(model, values).to(layer.device)
@@ -339,7 +332,6 @@ def _layer_predictions(
         "residual": old,
         "output": new,
         "probability": (_of(scores, last) - scores.logsumexp(dim=1)).exp(),
-        "rank": ranks(scores, last),
         "new_rank_in_residual": ranks(scores, new),
         "change": kind_of_change(scores, after),
         "foreign_change": _foreign_change(model, reading, convention, scores, elsewhere),
@@ -354,9 +346,7 @@ def _layer_predictions(
     return found | {
         "feedforward": best(scores),
         "old_rank_in_layer": ranks(scores, old),
-        "old_probability_in_layer": (_of(scores, old) - scores.logsumexp(dim=1)).exp(),
         "push_on_old": _of(added, old),
-        "push_on_new": _of(added, new),
     }
 
 
@@ -425,7 +415,7 @@ def _coefficient_statistics(
     limits: Sequence[float],
     wanted: dict[str, Tensor],
 ) -> dict[str, Tensor]:
-    """The fields of Coefficients for the rows of one reading, each [row, layer].
+    """The fields of CoefficientSummary for the rows of one reading, each [row, layer].
 
     `wanted` are the tokens [row, layer] that memories may say, by name.
     """
@@ -445,8 +435,7 @@ def _layer_statistics(
 ) -> dict[str, Tensor]:
     m = reading.m.float()
     on = (reading.a if reading.layer.gated else m) > 0
-    scaled = torch.where(m < 0, bank.opposite_top, bank.top)
-    pushes = scaled if reading.layer.gated else bank.top
+    pushes = torch.where(m < 0, bank.opposite_top, bank.top)
     strength = m.abs() * bank.lengths
     total = strength.sum(dim=1, keepdim=True)
     reached = strength.sort(dim=1, descending=True).values.cumsum(dim=1) < 0.9 * total
@@ -459,9 +448,6 @@ def _layer_statistics(
         "matches_y": same["y"].sum(dim=1),
         "matches_y_active": (same["y"] & on).sum(dim=1),
         "matches_o": same["o"].sum(dim=1),
-        "matches_o_active": (same["o"] & on).sum(dim=1),
-        "matches_y_scaled": ((scaled == tokens["y"]) & (m != 0)).sum(dim=1),
-        "stronger_than_residual": (strength > reading.r.float().norm(dim=1)[:, None]).sum(dim=1),
         "right": (same["gold"] & on).any(dim=1),
         "foreign": (same["foreign"] & on).any(dim=1),
     }

@@ -44,7 +44,6 @@ def measure(reading: SampleRecord, words: int, generator: torch.Generator) -> Re
         conventions=tuple(
             ConventionSteps(
                 convention=found.convention.name,
-                mismatch=share_of(found.last != reading.output, reading.sample.sentences),
                 steps=tuple(steps(found, reading, generator)),
                 veto=tuple(vetoes(found, reading, words)),
             )
@@ -53,7 +52,6 @@ def measure(reading: SampleRecord, words: int, generator: torch.Generator) -> Re
         entropy=tuple(_entropies(reading, generator)),
         prefixes=len(reading.sample),
         sentences=reading.sample.count,
-        seed=reading.sample.seed,
         vocabulary=words,
         effects=decision_effects(reading.predictions[0], reading.sample.sentences),
     )
@@ -70,7 +68,6 @@ def steps(found: Predictions, reading: SampleRecord, generator: torch.Generator)
                 layer=layer,
                 settled=share_of(r == found.last, sentences),
                 shuffled=agreement_of_shuffles(r, found.last, generator),
-                rank_quantiles=quantiles(found.rank[:, place]),
                 probability_quantiles=quantiles(probability.double()),
                 mean_probability=bootstrap(per_unit(probability, sentences), generator),
                 residual=share_of((o == r) & (o != f), sentences),
@@ -90,7 +87,7 @@ def vetoes(found: Predictions, reading: SampleRecord, words: int) -> list[LayerV
         changed = found.output[:, place] != found.residual[:, place]
         mine, others = sentences[changed], sentences[~changed]
         rank = found.old_rank_in_layer[:, place].double() / max(words - 1, 1)
-        push, probability = found.push_on_old[:, place], found.old_probability_in_layer[:, place]
+        push = found.push_on_old[:, place]
         new_rank = found.new_rank_in_residual[:, place][changed]
         rows.append(
             LayerVeto(
@@ -98,10 +95,8 @@ def vetoes(found: Predictions, reading: SampleRecord, words: int) -> list[LayerV
                 changes=int(changed.sum()),
                 old_rank=quantiles(rank[changed]),
                 unchanged_old_rank=quantiles(rank[~changed]),
-                old_probability=quantiles(probability[changed].double()),
                 old_pushed_down=share_of(push[changed] < 0, mine),
                 unchanged_pushed_down=share_of(push[~changed] < 0, others),
-                new_rank=quantiles(new_rank),
                 new_in_top_10=share_of(new_rank < 10, mine),
                 old_change=quantiles(found.old_change[:, place][changed].double()),
                 new_change=quantiles(found.new_change[:, place][changed].double()),

@@ -20,7 +20,6 @@ class LayerStep:
     layer: int
     settled: Interval
     shuffled: Interval
-    rank_quantiles: tuple[float, ...]
     probability_quantiles: tuple[float, ...]
     mean_probability: Interval
     residual: Interval
@@ -37,8 +36,8 @@ class LayerVeto:
     `old_rank` is the old token's place under y as a share of the vocabulary (1 is the bottom),
     quantiles at 5, 25, 50, 75, 95 %; `unchanged_old_rank` the same where the token stays, which
     is what a veto must be compared with. `old_pushed_down` counts changes where y lowers the old
-    token at all, that is gives it a logit below zero. `new_rank` is where the new token stood in
-    the residual, `new_in_top_10` how often among the ten best. `old_change` and `new_change` are
+    token at all, that is gives it a logit below zero. `new_in_top_10` says how often the new token
+    was among the ten best of the residual. `old_change` and `new_change` are
     quantiles of how much the logits of the old and of the new token differ between r and o (in
     logits, which only compare within one model), `unchanged_change` those of tokens that stay.
     """
@@ -47,10 +46,8 @@ class LayerVeto:
     changes: int
     old_rank: tuple[float, ...]
     unchanged_old_rank: tuple[float, ...]
-    old_probability: tuple[float, ...]
     old_pushed_down: Interval
     unchanged_pushed_down: Interval
-    new_rank: tuple[float, ...]
     new_in_top_10: Interval
     old_change: tuple[float, ...]
     new_change: tuple[float, ...]
@@ -73,10 +70,9 @@ class LengthEntropy:
 
 @dataclass(frozen=True)
 class ConventionSteps:
-    """All layers under one convention; `mismatch`: how often its last token is not the model's."""
+    """All layers under one convention."""
 
     convention: str
-    mismatch: Interval
     steps: tuple[LayerStep, ...]
     veto: tuple[LayerVeto, ...]
 
@@ -116,6 +112,5 @@ class Refinement:
     entropy: tuple[LengthEntropy, ...]
     prefixes: int
     sentences: int  # that they are of
-    seed: int
     vocabulary: int
     effects: RefinementEffects
