@@ -51,11 +51,6 @@ def quantiles(numbers: Tensor | NDArray[Any]) -> tuple[float, ...]:
     return tuple(float(one) for one in np.quantile(np.asarray(numbers), QUANTILES))
 
 
-def median(numbers: Tensor | NDArray[Any]) -> float:
-    """The middle one of the quantiles above, in half the time."""
-    return float(np.quantile(np.asarray(numbers), 0.5)) if len(numbers) else float("nan")
-
-
 def bootstrap(values: Tensor, generator: torch.Generator, rounds: int = BOOTSTRAPS) -> Interval:
     """The mean and its percentile interval, resampling the first axis.
 

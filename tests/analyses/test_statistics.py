@@ -24,8 +24,6 @@ from ffmem.analyses.statistics import (
     difference,
     distinct_rows,
     holm,
-    median,
-    quantiles,
     resample,
     share_of,
     wilson,
@@ -127,12 +125,6 @@ def test_bootstrap_of_groups_divides_what_was_drawn_by_how_many_observations_tha
         means.append(drawn.mean())
     low, high = torch.stack(means).quantile(torch.tensor([0.025, 0.975]).double()).tolist()
     assert (found.low, found.high) == pytest.approx((low, high), rel=1e-6)
-
-
-def test_the_median_is_the_middle_quantile_also_of_whole_numbers() -> None:
-    for numbers in (torch.tensor([5, 1, 9, 2]), torch.tensor([3.0, 0.5, 7.0])):
-        assert median(numbers) == quantiles(numbers.double())[2]
-    assert math.isnan(median(torch.zeros(0)))
 
 
 def test_rows_that_occur_again_are_counted_in_lexical_order() -> None:

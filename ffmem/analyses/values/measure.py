@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from ffmem.analyses.statistics import (
     Resamples,
     bootstrap,
     lower_and_upper,
-    median,
     quantiles,
     resample,
     wilson,
@@ -62,7 +60,6 @@ def measure(
         quantile_bins=_bins_of(read, _quantile_edges(_concatenate(read, "probability"))),
         predictive=predictive_values(model, store, read, generator),
         vocabulary=model.vocab_size,
-        layers=len(read),
         counts=exclusions(read, model.unk),
         mass=tuple(row for part in read for row in _next_token_mass(part, generator)),
         effects=_value_effects(read, [row for row in rows if row.cells in ("", "both")], tested),
@@ -150,7 +147,6 @@ def agreement(
                 released=wilson(int((top == last).sum()), count),
                 shuffled=agreement_of_shuffles(top, following, generator),
                 unigram=unigram_match(top, text, model.vocab_size),
-                uniform=1 / model.vocab_size,
             )
         )
     return rows
@@ -161,8 +157,7 @@ def ranks(part: LayerValueRankings, words: int) -> list[LayerRanks]:
     rows = []
     for name, cells in part.groups():
         own = part.ranks[cells, 0]
-        every, other = part.ranks[cells].flatten(), part.shuffled_ranks[cells]
-        every = every[every >= 0]
+        other = part.shuffled_ranks[cells]
         own, other = (found[found >= 0].double() for found in (own, other))
         middle = quantiles(own)
         rows.append(
@@ -174,10 +169,7 @@ def ranks(part: LayerValueRankings, words: int) -> list[LayerRanks]:
                 median_share=middle[2] / words,
                 under=_under(own),
                 mrr=float((1 / (own + 1)).mean()),
-                every_median=median(every),
-                every_n=len(every),
                 shuffled_quantiles=quantiles(other),
-                shuffled_under=_under(other),
                 shuffled_mrr=float((1 / (other + 1)).mean()),
             )
         )
@@ -361,17 +353,3 @@ def certainty_effects(place: Tensor, bins: int, hit: Tensor, shuffled: Tensor) -
             table[:, 2:], lambda sums: (sums[..., 0] - sums[..., 2]) / sums[..., 1]
         ),
     )
-
-
-def value_arrays(parts: Sequence[LayerValueRankings]) -> dict[str, Any]:
-    """The numbers of every cell's value."""
-    tokens = {
-        "top": [part.top for part in parts],
-        "ranks": [part.ranks for part in parts],
-        "next": [part.triggers.next for part in parts],
-    }
-    return {
-        "layer": np.concatenate([np.full(len(part.top), part.layer, np.int32) for part in parts]),
-        "probability": torch.cat([part.probability for part in parts]).numpy(),
-        **{name: torch.cat([t.int() for t in found]).numpy() for name, found in tokens.items()},
-    }

@@ -18,7 +18,7 @@ class LayerAgreement:
     `all` has every cell as denominator, `filled` only cells with a trigger that is followed by a
     token. `released` compares with the last token read, as the authors' script does. Chance:
     `shuffled` gives each key the value of another of its layer, `unigram` a random token of the
-    stored text, `uniform` any token of the vocabulary.
+    stored text.
     """
 
     layer: int
@@ -28,7 +28,6 @@ class LayerAgreement:
     released: Interval
     shuffled: Interval
     unigram: float
-    uniform: float
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,7 @@ class LayerRanks:
     """Figure 5 for one layer: the rank of the top trigger's next token under the value, from 0.
 
     `quantiles` are at 5, 25, 50, 75 and 95 %; `under` counts ranks below 10, 100 and 1,000 as
-    shares; `mrr` is the mean of 1 / (rank + 1). `every` and its median are over all stored
-    triggers; `shuffled_*` over the next tokens of other keys.
+    shares; `mrr` is the mean of 1 / (rank + 1). `shuffled_*` are over other keys' next tokens.
     """
 
     layer: int
@@ -47,10 +45,7 @@ class LayerRanks:
     median_share: float  # median rank / vocabulary
     under: tuple[float, float, float]
     mrr: float
-    every_median: float
-    every_n: int
     shuffled_quantiles: tuple[float, ...]
-    shuffled_under: tuple[float, float, float]
     shuffled_mrr: float
 
 
@@ -141,7 +136,6 @@ class Values:
     quantile_bins: tuple[Bin, ...]
     predictive: Predictive
     vocabulary: int
-    layers: int
     counts: dict[str, int]
     mass: tuple[LayerMass, ...]
     effects: ValueEffects
