@@ -187,7 +187,6 @@ def summarise_weights(table: WeightSummary, generator: torch.Generator) -> Weigh
     layers = tuple(_layer_summary(part, table.gated, generator) for part in table.layers)
     return Weights(
         layers=layers,
-        gated=table.gated,
         frequency_from=table.frequency_from,
         random_peaked=table.random_peaked,
         entropy=candidates(
@@ -223,8 +222,6 @@ def _layer_summary(part: LayerTable, gated: bool, generator: torch.Generator) ->
         },
         key_norm=quantiles(columns["key_norm"]),
         value_norm=quantiles(columns["value_norm"]),
-        kurtosis=quantiles(columns["logit_kurtosis"]),
-        weak_share=float(columns["weak_share"].double().mean()),
         prediction=int((columns["role"] == 1).sum()),
         suppression=int((columns["role"] == 2).sum()),
         entropy=int((robust_scores(columns["entropy_score"]) > OUTLIER_DEVIATIONS).sum()),
@@ -238,7 +235,7 @@ def _pair_summary(own: Tensor, mismatched: Tensor) -> PairCosines:
     """Cosines beside those of mismatched pairs."""
     low, high = np.quantile(mismatched.numpy(), (0.025, 0.975)).tolist()
     outside = ((own < low) | (own > high)).double().mean()
-    return PairCosines(quantiles(own), quantiles(mismatched), low, high, float(outside))
+    return PairCosines(quantiles(own), low, high, float(outside))
 
 
 def candidates(

@@ -15,7 +15,6 @@ class PairCosines:
     """
 
     quantiles: tuple[float, ...]  # at 5, 25, 50, 75 and 95 %
-    mismatched: tuple[float, ...]
     low: float
     high: float
     outside: float
@@ -36,8 +35,6 @@ class LayerWeights:
     cosines: dict[str, PairCosines]
     key_norm: tuple[float, ...]
     value_norm: tuple[float, ...]
-    kurtosis: tuple[float, ...]
-    weak_share: float
     prediction: int
     suppression: int
     entropy: int
@@ -59,7 +56,6 @@ class Weights:
     """The weights of a model in numbers: its layers, and the memories that stand out most."""
 
     layers: tuple[LayerWeights, ...]
-    gated: bool
     frequency_from: str
     random_peaked: float
     entropy: tuple[Candidate, ...]
