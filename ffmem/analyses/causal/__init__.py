@@ -17,14 +17,14 @@ def _cost(work: Workload) -> Cost:
 
 
 def _measure(inputs: StudyInputs) -> Causal:
-    from ffmem.analyses.causal.measure import CausalSize, measure  # here: torch is slow to import
+    from ffmem.analyses.causal.measure import measure  # here: torch is slow to import
 
     return measure(
         inputs.model,
         inputs.store,
         inputs.sample,
         inputs.generator,
-        CausalSize(inputs.sizes.causal_memories),
+        inputs.sizes.causal_memories,
     )
 
 

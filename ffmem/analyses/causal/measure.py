@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
+from ffmem.analyses.analysis import PAPER_SIZES
 from ffmem.analyses.causal.record import Causal, LayerCausal, MemoryEffect, NextTokenEffect
 from ffmem.analyses.controls import random_rows
 from ffmem.analyses.inputs.next_tokens import divergences, next_log_probabilities
@@ -27,19 +28,9 @@ from ffmem.store.cells import sign_factor
 from ffmem.store.scan_store import ScanStore
 
 PREFIX_TRIES = 2  # random prefixes looked at to find one that does not fire a memory
-
-
-@dataclass(frozen=True)
-class CausalSize:
-    """Sizes of the measurement."""
-
-    memories: int = 8  # per layer
-    triggers: int = 4  # per memory, its strongest
-    tokens: int = 10  # of a value
-    unrelated: int = 4  # prefixes per memory
-
-
-DEFAULT_SIZE = CausalSize()
+TRIGGERS = 4  # of a memory, its strongest
+TOKENS = 10  # of a value
+UNRELATED = 4  # prefixes of a memory
 
 
 @dataclass(frozen=True)
@@ -56,15 +47,18 @@ def measure(
     store: ScanStore,
     sample: PrefixSample,
     generator: torch.Generator,
-    size: CausalSize = DEFAULT_SIZE,
+    memories: int = PAPER_SIZES.causal_memories,
 ) -> Causal:
-    """Silence and force random memories of every layer; `sample` gives the unrelated text."""
+    """Silence and force so many random memories of every layer, on their triggers and elsewhere.
+
+    `sample` gives the unrelated text.
+    """
     return Causal(
         layers=tuple(
-            _layer_causal(model, store, number, sample, (generator, size))
+            _layer_causal(model, store, number, sample, (generator, memories))
             for number in steps(store.memories, "layers")
         ),
-        tokens=size.tokens,
+        tokens=TOKENS,
     )
 
 
@@ -73,14 +67,14 @@ def _layer_causal(
     store: ScanStore,
     layer: int,
     sample: PrefixSample,
-    how: tuple[torch.Generator, CausalSize],
+    how: tuple[torch.Generator, int],
 ) -> LayerCausal:
-    generator, size = how
-    cells = random_live_cells(store, layer, size.memories, generator)
-    tops = [value_tokens(model, cell, size.tokens).tokens[0].cpu() for cell in cells]
-    at_triggers = trigger_places(store, cells, size.triggers)
+    generator, memories = how
+    cells = random_live_cells(store, layer, memories, generator)
+    tops = [value_tokens(model, cell, TOKENS).tokens[0].cpu() for cell in cells]
+    at_triggers = trigger_places(store, cells, TRIGGERS)
     elsewhere = quiet_places(model, cells, at_triggers, sample, generator)
-    random = _random_places(cells, sample, size.unrelated, generator)
+    random = _random_places(cells, sample, UNRELATED, generator)
     largest = [float(store.array("largest")[store.cells.row(cell)]) for cell in cells]
 
     def silence(places: _Places) -> list[Edit]:
@@ -93,7 +87,7 @@ def _layer_causal(
         return _effect_of(before, after, places, (tops, generator))
 
     force = [Edit(cells[owner], "set", largest[owner]) for owner in elsewhere.owners.tolist()]
-    others, ratio = other_memories(model, cells, at_triggers)
+    others = other_memories(model, cells, at_triggers)
     plain, own, other = (
         next_log_probabilities(model, at_triggers.prefixes, edits)
         for edits in (None, silence(at_triggers), others)
@@ -105,13 +99,11 @@ def _layer_causal(
         layer=layer,
         memories=len(cells),
         triggers=len(at_triggers.prefixes),
-        controls=len(elsewhere.prefixes),
         silenced=_effect_of(plain, own, at_triggers, (tops, generator)),
         other_silenced=_effect_of(plain, other, at_triggers, (tops, generator)),
         silenced_elsewhere=effect(elsewhere, quiet, silence(elsewhere)),
         forced=effect(elsewhere, quiet, force),
         unrelated=effect(random, text, silence(random), everywhere=True),
-        other_strength=ratio,
         by_memory=_memory_effects(cells, at_triggers, *shifts),
         lost_more=_effect_of(own, other, at_triggers, (tops, resampling)).value_log_probability,
     )
@@ -204,18 +196,16 @@ def _random_places(
 
 
 @torch.no_grad()
-def other_memories(
-    model: LanguageModel, cells: Sequence[Address], places: _Places
-) -> tuple[list[Edit], float]:
+def other_memories(model: LanguageModel, cells: Sequence[Address], places: _Places) -> list[Edit]:
     """At each place the other memory of most nearly the same strength |m| ||v||, to be silenced.
 
-    The number is the median of the other's strength over the memory's own. What the other promotes
-    plays no part, unlike in `memories/edit_controls.py`: a mean over many places asks what any
-    memory as strong does to the tokens watched, and leaving out those that promote them too would
-    favour the claim. One text, which a reader looks at alone, has no such mean.
+    What the other promotes plays no part, unlike in `memories/edit_controls.py`: a mean over many
+    places asks what any memory as strong does to the tokens watched, and leaving out those that
+    promote them too would favour the claim. One text, which a reader looks at alone, has no such
+    mean.
     """
     if not places.prefixes:
-        return [], float("nan")
+        return []
     layer = cells[0].layer
     lengths = value_vectors(model.layer(layer)).float().norm(dim=1).cpu()
     strength = last_coefficients(model, layer, places.prefixes).abs() * lengths
@@ -223,11 +213,9 @@ def other_memories(
     index = torch.tensor(places_of)[:, None]
     own = strength.gather(1, index)
     apart = (strength - own).abs().scatter(1, index, torch.inf)
-    other = apart.argmin(dim=1, keepdim=True)
-    ratio = strength.gather(1, other) / own.clamp(min=1e-30)
+    other = apart.argmin(dim=1)
     parts = model.layer(layer).parts
-    edits = [Edit(parts.address(layer, one), "set", 0.0) for one in other[:, 0].tolist()]
-    return edits, float(ratio.median())
+    return [Edit(parts.address(layer, one), "set", 0.0) for one in other.tolist()]
 
 
 def _effect_of(

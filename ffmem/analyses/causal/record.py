@@ -42,21 +42,18 @@ class LayerCausal:
     the same place; `silenced_elsewhere`, the same memory at the end of random prefixes of the same
     length that do not fire it. `forced`: set to its largest coefficient of the scan at the end of
     those prefixes. `unrelated`: silenced at every token of random text, the damage done elsewhere.
-    `other_strength` is how long what the other memory adds is, in units of the silenced one's,
-    median over places. `lost_more` is by how much the mean log-probability of the value's tokens
+    `lost_more` is by how much the mean log-probability of the value's tokens
     is higher with the other memory silent than with the memory itself, paired by place.
     """
 
     layer: int
     memories: int
     triggers: int
-    controls: int
     silenced: NextTokenEffect
     other_silenced: NextTokenEffect
     silenced_elsewhere: NextTokenEffect
     forced: NextTokenEffect
     unrelated: NextTokenEffect
-    other_strength: float
     by_memory: tuple[MemoryEffect, ...]
     lost_more: Interval
 
