@@ -322,7 +322,6 @@ class Tally:
 
     claims: int
     outcomes: dict[Outcome, int]
-    others: int  # conjectures and our own
     untested: int  # undecided only because there is no control
 
     @property
@@ -352,4 +351,4 @@ def tally(verdicts: Sequence[Verdict]) -> Tally:
     words = [verdict.word for verdict in mine]
     outcomes = {name: words.count(name) for name in SIGNS}
     untested = sum(verdict.reason == NO_CONTROL for verdict in mine)
-    return Tally(len(mine), outcomes, len(verdicts) - len(mine), untested)
+    return Tally(len(mine), outcomes, untested)

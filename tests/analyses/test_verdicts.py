@@ -441,8 +441,7 @@ def test_the_headline_counts_the_papers_claims_alone() -> None:
     own = {"values-know-more-than-frequency", "values-follow-the-next-token", "silencing-matters"}
     assert not {*own, "layers-veto"} & set(papers)
     found = tally(verdicts)
-    assert (found.claims, found.others) == (len(papers), len(NAMES) - len(papers))
-    assert found.claims == 30
+    assert found.claims == len(papers) == 30
     assert found.text == (
         f"0 of {found.claims} claims of the paper hold, 0 also without training, 0 do not, "
         f"{found.claims} undecided"

@@ -38,7 +38,6 @@ def result(cases: int, controls: int) -> LastLayer:
         related=NOTHING,
         random=NOTHING,
         shuffled=NOTHING,
-        near=0.01,
     )
 
 

@@ -85,7 +85,6 @@ def measure(
         related=_share(reasons),
         random=_share(judge.reasons(chance[0], chance[1])),
         shuffled=_share(judge.reasons(*(side[half:][:500] for side in pairs))),
-        near=near,
         readings=blind_cases(cases, controls),
     )
 

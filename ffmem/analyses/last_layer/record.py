@@ -30,8 +30,7 @@ class LastLayer:
     """Cases of the last layer, the share the rule calls related, and that share by chance.
 
     `random` judges pairs of random tokens, `shuffled` the same tokens in other pairs, which keeps
-    their frequencies, other pairs than those that set the distance. `near` is the share of the
-    vocabulary that counts as near a token.
+    their frequencies, other pairs than those that set the distance.
     `controls` are for people, who must not know them from cases: a case whose residual's token is
     that of another prefix, from prefixes that are not among the cases where there are enough.
     """
@@ -42,7 +41,6 @@ class LastLayer:
     related: Interval
     random: Interval
     shuffled: Interval
-    near: float
     readings: BlindCases | None = None  # of the demo alone
 
 
