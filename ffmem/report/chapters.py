@@ -60,7 +60,7 @@ class Section:
 
 @dataclass(frozen=True)
 class SectionText:
-    """One chapter of the story; the registry says which analyses belong to it."""
+    """One chapter of the story; the catalogue says which analyses belong to it."""
 
     name: str
     title: str
