@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 from ffmem.analyses.last_layer.record import Judgement
 from ffmem.analyses.patterns.record import MIN_TRIGGERS, PatternKind
@@ -19,6 +19,7 @@ from ffmem.annotations.sheets import (
 )
 from ffmem.errors import StoreError, shorten
 
+S = TypeVar("S", Sheet, CaseSheet)
 BLANKS = 6  # empty patterns on a sheet; more can be added by hand
 INSTRUCTIONS = f"""\
 Each line under Prefixes is the beginning of a sentence; its last token is in **bold**.
@@ -70,7 +71,7 @@ def parse_sheet(
     """The sheet that a file is, and what is said on it; refuses what is half said."""
     place = SheetFile.of(text, file)
     lines = place.lines
-    sheet = _which(place, sheets)
+    sheet = _sheet_named(place, "Sheet", sheets, "sheet")
     headings = {
         line.strip("# \t").lower(): number
         for number, line in enumerate(lines, 1)
@@ -80,7 +81,12 @@ def parse_sheet(
         if wanted not in headings:
             raise place.wrong(1, f"the heading ‘## {wanted.title()}’ is gone; put it back")
     start, end = headings["prefixes"], headings["patterns"]
-    _check_prefixes(place, start, end, sheet)
+    given = (f"{n}.{_line(one)}" for n, one in enumerate(sheet.prefixes, 1))
+    shown = list(enumerate(lines, 1))[start : end - 1]
+    altered = "this prefix is not the one that was given out; put it back"
+    if not _is_whole(place, shown, given, altered):
+        line = max(start + 1, end - 1)
+        raise place.wrong(line, "some prefixes after this line are gone; put them back")
     none, blocks = _blocks(place, end)
     own_blocks = [block for block in blocks if _has_content(block)]
     answers = [_pattern(block, len(sheet.prefixes), place) for block in own_blocks]
@@ -98,27 +104,30 @@ def is_blank_sheet(text: str) -> bool:
     return not ticked and not any((f := _FIELD.match(line)) and f[2].strip() for line in lines)
 
 
-def _which(place: SheetFile, sheets: Mapping[str, Sheet]) -> Sheet:
+def _sheet_named(place: SheetFile, heading: str, sheets: Mapping[str, S], kind: str) -> S:
+    """The sheet whose name is in the heading of a file."""
     for number, line in enumerate(place.lines, 1):
-        found = re.match(r"#\s*Sheet\s+(\w+)", line)
-        if found:
+        if found := re.match(rf"#\s*{heading}\s+(\w+)", line):
             if found[1] not in sheets:
-                raise place.wrong(number, f"there is no sheet {found[1]} in this database")
+                raise place.wrong(number, f"there is no {kind} {found[1]} in this database")
             return sheets[found[1]]
-    raise place.wrong(1, "the heading ‘# Sheet NAME’ is gone; put it back")
+    raise place.wrong(1, f"the heading ‘# {heading} NAME’ is gone; put it back")
 
 
-def _check_prefixes(place: SheetFile, start: int, end: int, sheet: Sheet) -> None:
-    """Refuse a sheet whose prefixes were altered; wrapped lines and spaces do not matter."""
-    expected = [letters(f"{n}.{_line(p)}") for n, p in enumerate(sheet.prefixes, 1)]
-    every, seen, line = "".join(expected), 0, start + 1
-    for line in range(start + 1, end):
-        found = letters(place.lines[line - 1])
+def _is_whole(
+    place: SheetFile, shown: Iterable[tuple[int, str]], given: Iterable[str], altered: str
+) -> bool:
+    """Whether numbered lines have all that was given out; wrapped lines and spaces do not matter.
+
+    Refuses other text at its line, as `altered` says.
+    """
+    every, seen = "".join(map(letters, given)), 0
+    for number, text in shown:
+        found = letters(text)
         if not every.startswith(found, seen):
-            raise place.wrong(line, "this prefix is not the one that was given out; put it back")
+            raise place.wrong(number, altered)
         seen += len(found)
-    if seen < len(every):
-        raise place.wrong(line, "some prefixes after this line are gone; put them back")
+    return seen == len(every)
 
 
 def _blocks(place: SheetFile, start: int) -> tuple[tuple[bool, int], list[dict[str, _Field]]]:
@@ -258,7 +267,7 @@ def parse_case_sheet(
 ) -> tuple[CaseSheet, list[Judgement]]:
     """The sheet that a file is, and a judgement per case; refuses what is half said."""
     place = SheetFile.of(text, file)
-    sheet = _case_sheet_of(place, sheets)
+    sheet = _sheet_named(place, "Cases", sheets, "sheet of cases")
     starts = [
         (at, int(found[1]))
         for at, line in enumerate(place.lines, 1)
@@ -277,15 +286,6 @@ def parse_case_sheet(
     ]
 
 
-def _case_sheet_of(place: SheetFile, sheets: Mapping[str, CaseSheet]) -> CaseSheet:
-    for number, line in enumerate(place.lines, 1):
-        if found := _HEADING.match(line):
-            if found[1] not in sheets:
-                raise place.wrong(number, f"there is no sheet of cases {found[1]} in this database")
-            return sheets[found[1]]
-    raise place.wrong(1, "the heading ‘# Cases NAME’ is gone; put it back")
-
-
 def _judgement(place: SheetFile, start: int, end: int, case: CaseLine) -> Judgement:
     """What is said of the case on the lines behind `start`."""
     judgements = list[tuple[int, str]]()
@@ -295,8 +295,10 @@ def _judgement(place: SheetFile, start: int, end: int, case: CaseLine) -> Judgem
         if found := _JUDGEMENT.match(line):
             judgements.append((number, found[1].strip(" \t`*_.").lower()))
         else:
-            shown.append((number, letters(re.sub(r"^\s*[-*+]\s", "", line))))
-    _check_case_text(place, start, shown, case)
+            shown.append((number, re.sub(r"^\s*[-*+]\s", "", line)))
+    altered = "this is not what was given out; put it back"
+    if not _is_whole(place, shown, _case_heading(case), altered):
+        raise place.wrong(start, "a part of this case is gone; put it back")
     if not judgements:
         raise place.wrong(start, "this case has no line ‘Judgement:’; add it")
     if len(judgements) > 1:
@@ -307,16 +309,3 @@ def _judgement(place: SheetFile, start: int, end: int, case: CaseLine) -> Judgem
     if judgement not in ("related", "distant"):
         raise place.wrong(line_number, f"the judgement is {judgement!r}; write related or distant")
     return judgement  # type: ignore[return-value]
-
-
-def _check_case_text(
-    place: SheetFile, start: int, shown: list[tuple[int, str]], case: CaseLine
-) -> None:
-    """Refuse a case that was altered; wrapped lines and spaces do not matter."""
-    every, seen = "".join(letters(line) for line in _case_heading(case)), 0
-    for number, found in shown:
-        if not every.startswith(found, seen):
-            raise place.wrong(number, "this is not what was given out; put it back")
-        seen += len(found)
-    if seen < len(every):
-        raise place.wrong(start, "a part of this case is gone; put it back")
