@@ -18,9 +18,9 @@ from ffmem.analyses.patterns.measure import POOL, PURPOSE
 from ffmem.analyses.patterns.prefixes import (
     Prefix,
     PseudoKeys,
+    first_prefixes,
     prefixes_of_texts,
     random_prefixes,
-    trigger_prefixes,
 )
 from ffmem.analyses.patterns.record import (
     MIN_TRIGGERS,
@@ -132,7 +132,7 @@ def sheet_prefixes(
             "give the database that belongs to this scan"
         )
     return {
-        sheet.name: _triggers(store, sheet.key)
+        sheet.name: first_prefixes(store, Address.parse(sheet.key))
         if sheet.key is not None
         else [known[text] for text in controls[sheet.name]]
         for sheet in mine
@@ -141,10 +141,6 @@ def sheet_prefixes(
 
 def _texts(sheet: Sheet) -> list[str]:
     return [shown.before + shown.last for shown in sheet.prefixes]
-
-
-def _triggers(store: ScanStore, key: str) -> list[Prefix]:
-    return [prefix for prefix, _ in trigger_prefixes(store, Address.parse(key))[:TRIGGERS_SHOWN]]
 
 
 def draw_sheets(store: ScanStore, keys: int = 10, controls: int = 1, seed: int = 0) -> list[Sheet]:
@@ -161,8 +157,7 @@ def draw_sheets(store: ScanStore, keys: int = 10, controls: int = 1, seed: int =
         alive = [
             (key, triggers)
             for key in drawn
-            if len(triggers := [p for p, _ in trigger_prefixes(store, key)][:TRIGGERS_SHOWN])
-            >= MIN_TRIGGERS
+            if len(triggers := first_prefixes(store, key)) >= MIN_TRIGGERS
         ]
         for key, triggers in alive:
             name = _blind(digest, seed, str(key))
@@ -178,7 +173,7 @@ def draw_sheets(store: ScanStore, keys: int = 10, controls: int = 1, seed: int =
 
 def sheet_of_key(store: ScanStore, key: Address) -> Sheet:
     """A sheet for one key that somebody has picked; refuses a key with too few triggers."""
-    triggers = [prefix for prefix, _ in trigger_prefixes(store, key)][:TRIGGERS_SHOWN]
+    triggers = first_prefixes(store, key)
     if len(triggers) < MIN_TRIGGERS:
         raise StoreError(
             f"{key} has {len(triggers)} triggers, and a pattern needs {MIN_TRIGGERS}; "

@@ -1,6 +1,6 @@
 """The examples of a report: the finding in three sentences, memories, tables.
 
-It opens with one memory and four small figures; Tables 1, 2 and 3 of the paper are made from the
+It opens with one memory and one small figure; Tables 1, 2 and 3 of the paper are made from the
 model's best memories.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ffmem.address import Address
-from ffmem.analyses.patterns.prefixes import trigger_prefixes
+from ffmem.analyses.patterns.prefixes import first_prefixes
 from ffmem.analyses.patterns.record import Pattern, PatternResults
 from ffmem.analyses.study import Study
 from ffmem.analyses.values.record import ValueRow, Values
@@ -87,9 +87,9 @@ def key_rows(study: PatternResults, store: ScanStore) -> tuple[KeyRow, ...]:
 
 def whole_words(store: ScanStore, key: Address) -> frozenset[int]:
     """The ranks of the triggers whose last token is a whole word."""
-    prefixes = enumerate(trigger_prefixes(store, key)[:TRIGGERS_SHOWN], 1)
+    prefixes = enumerate(first_prefixes(store, key), 1)
     return frozenset(
-        rank for rank, (prefix, _) in prefixes if not (prefix.continues or prefix.unfinished)
+        rank for rank, prefix in prefixes if not (prefix.continues or prefix.unfinished)
     )
 
 

@@ -118,13 +118,17 @@ def _write_vectors(store: ScanStore, found: RelatedWords) -> None:
     write_whole(store.folder.related_words, write)
 
 
+def scanned_texts(store: ScanStore) -> list[str]:
+    """The sentences of a scan that words are counted in."""
+    rows = np.random.default_rng(6).permutation(len(store.sentences))[:MOST_SENTENCES]
+    return [store.sentences.sentence(int(row)) for row in np.sort(rows)]
+
+
 def count_vectors(store: ScanStore) -> RelatedWords:
     """Count which words stand near each other in the sentences of the scan."""
     from ffmem.analyses.inputs.word_vectors import word_vectors  # here: torch imports slowly
 
-    kept = store.sentences
-    rows = np.random.default_rng(6).permutation(len(kept))[:MOST_SENTENCES]
-    found = word_vectors(kept.sentence(int(row)) for row in np.sort(rows))
+    found = word_vectors(scanned_texts(store))
     if not found:
         return RelatedWords((), np.zeros((0, 1), np.float32))
     vectors = np.stack([vector.numpy() for vector in found.values()]).astype(np.float32)

@@ -12,7 +12,7 @@ from pathlib import Path
 from ffmem.address import Address
 from ffmem.analyses.patterns.held_out import held_out_scores
 from ffmem.analyses.patterns.measure import key_trial, reference_prefixes, rule_annotator
-from ffmem.analyses.patterns.prefixes import Prefix, PseudoKeys, trigger_prefixes
+from ffmem.analyses.patterns.prefixes import Prefix, PseudoKeys, first_prefixes
 from ffmem.analyses.patterns.record import MIN_TRIGGERS, HeldOutScore, Pattern
 from ffmem.analyses.patterns.rule_annotator import Rule, RuleAnnotator, rules_from_examples
 from ffmem.analyses.result_files import ResultFile, read_result, write_result
@@ -21,7 +21,6 @@ from ffmem.records import restore
 from ffmem.store.folder import StudyFolder
 from ffmem.store.people.annotators import RULES
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.slots import TRIGGERS_SHOWN
 from ffmem.version import VERSION
 
 RESULT = "patterns_on_request"
@@ -82,20 +81,17 @@ class PatternFinder:
     def by_rule(self, key: Address) -> KeyFinding:
         """The patterns that the rules find among a key's strongest triggers."""
         annotator, _ = self._tools
-        shown = self._first_prefixes(key)
+        shown = first_prefixes(self.store, key)
         found = annotator.rules(key, shown) if len(shown) >= MIN_TRIGGERS else []
         return self._finding(key, RULES, shown, found)
 
     def by_other(self, key: Address, patterns: Sequence[Pattern], name: str) -> KeyFinding:
         """Patterns that somebody else gave for a key, scored with the same yardstick."""
         annotator, _ = self._tools
-        shown, others = self._first_prefixes(key), reference_prefixes(self.store, self.seed)
+        shown, others = first_prefixes(self.store, key), reference_prefixes(self.store, self.seed)
         return self._finding(
             key, name, shown, rules_from_examples(annotator, patterns, shown, others)
         )
-
-    def _first_prefixes(self, key: Address) -> list[Prefix]:
-        return [prefix for prefix, _ in trigger_prefixes(self.store, key)][:TRIGGERS_SHOWN]
 
     def _finding(
         self, key: Address, name: str, shown: Sequence[Prefix], rules: Sequence[Rule]

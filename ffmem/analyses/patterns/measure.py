@@ -18,6 +18,7 @@ from ffmem.analyses.inputs.effects import (
     share_effect,
     with_count,
 )
+from ffmem.analyses.inputs.related_words import scanned_texts
 from ffmem.analyses.inputs.value_rankings import trigger_tokens
 from ffmem.analyses.inputs.word_vectors import slot_vectors
 from ffmem.analyses.patterns.held_out import Trial, held_out_scores
@@ -26,6 +27,7 @@ from ffmem.analyses.patterns.prefixes import (
     Prefix,
     PseudoKey,
     PseudoKeys,
+    first_prefixes,
     random_prefixes,
     trigger_prefixes,
 )
@@ -55,7 +57,6 @@ from ffmem.analyses.patterns.semantic_patterns import (
     TopicFinder,
     WordClasses,
     WordContexts,
-    scanned_texts,
 )
 from ffmem.analyses.patterns.surface_patterns import Background
 from ffmem.analyses.statistics import Interval, bootstrap, place_of, pool_by_key, resample, wilson
@@ -83,7 +84,7 @@ def rule_annotator(store: ScanStore, seed: int = 0) -> tuple[RuleAnnotator, Pseu
             f"{store.folder.root} keeps fewer than {2 * TRIGGERS_SHOWN} sentences of two tokens, "
             "too few to tell patterns from chance; scan more text"
         )
-    many = {key: _triggers(store, key)[:TRIGGERS_SHOWN] for key in _calibration_keys(store, seed)}
+    many = {key: first_prefixes(store, key) for key in _calibration_keys(store, seed)}
     background = Background.of(counted, [prefix for shown in many.values() for prefix in shown])
     pseudo = PseudoKeys(pool, seed, TRIGGERS_SHOWN)
     controls: dict[str, list[tuple[Prefix, ...]]] = {}
@@ -111,7 +112,7 @@ def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> Pattern
     trials: list[Trial] = []
     controls: list[PseudoKey] = []
     for key in steps([key for layer in drawn.values() for key in layer], "keys"):
-        shown = _triggers(store, key)[:TRIGGERS_SHOWN]
+        shown = first_prefixes(store, key)
         rules = annotator.rules(key, shown)
         patterns = tuple(rule.pattern for rule in rules)
         annotated.append(KeyPatterns(key, len(shown), patterns))
@@ -158,7 +159,7 @@ def _more_controls(
     return [
         control
         for key in keys
-        for triggers in [_triggers(store, key.key)[:TRIGGERS_SHOWN]]
+        for triggers in [first_prefixes(store, key.key)]
         for _ in range(times)
         for control in pseudo.of_each_kind(key.key.layer, triggers, store)
     ]
@@ -237,13 +238,9 @@ def effects_of_endings(store: ScanStore) -> EndingEffects:
     )
 
 
-def _triggers(store: ScanStore, key: Address) -> list[Prefix]:
-    return [prefix for prefix, _ in trigger_prefixes(store, key)]
-
-
 def key_trial(store: ScanStore, key: Address, rules: Sequence[Rule], pseudo: PseudoKeys) -> Trial:
     """A key's triggers beyond those shown, and what to tell them from: random and near misses."""
-    triggers = _triggers(store, key)
+    triggers = [prefix for prefix, _ in trigger_prefixes(store, key)]
     held = triggers[TRIGGERS_SHOWN : 2 * TRIGGERS_SHOWN]
     return Trial(rules, held, pseudo.random(key.layer).shown, near_misses(store, key, triggers))
 

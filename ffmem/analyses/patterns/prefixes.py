@@ -85,6 +85,11 @@ def trigger_prefixes(
     ]
 
 
+def first_prefixes(store: ScanStore, key: Address) -> list[Prefix]:
+    """Those of a key's triggers, strongest first, that annotators see."""
+    return [prefix for prefix, _ in trigger_prefixes(store, key)[:TRIGGERS_SHOWN]]
+
+
 def prefixes_of_texts(store: ScanStore, wanted: Collection[str]) -> dict[str, Prefix]:
     """Prefixes of kept sentences by their text; a text that no sentence begins with is left out."""
     found: dict[str, Prefix] = {}

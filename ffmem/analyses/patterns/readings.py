@@ -14,11 +14,10 @@ from ffmem.analyses.inputs.blind_readings import (
     read_sheets,
     reader_name,
 )
-from ffmem.analyses.patterns.prefixes import Prefix, prefixes_of_texts, trigger_prefixes
+from ffmem.analyses.patterns.prefixes import Prefix, first_prefixes, prefixes_of_texts
 from ffmem.analyses.patterns.record import KeyPatterns, PairAgreement, Pattern, trigger_labels
 from ffmem.errors import FfmemError
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.slots import TRIGGERS_SHOWN
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def _key_prefixes(store: ScanStore, sheet: ReadSheet) -> tuple[Prefix, ...]:
         (key,) = store.cells.resolve(Address.parse(str(sheet.key)))
     except (FfmemError, ValueError):  # another model's scan: no such key, or one with two signs
         return ()
-    found = tuple(prefix for prefix, _ in trigger_prefixes(store, key)[:TRIGGERS_SHOWN])
+    found = tuple(first_prefixes(store, key))
     return found if sorted(p.text for p in found) == sorted(sheet.prefixes) else ()
 
 

@@ -24,7 +24,6 @@ from ffmem.analyses.inputs.word_vectors import word_vectors
 from ffmem.analyses.patterns.prefixes import Prefix
 from ffmem.analyses.patterns.record import MIN_TRIGGERS
 from ffmem.analyses.patterns.surface_patterns import Background, binomial_chance, inside
-from ffmem.store.scan_store import ScanStore
 
 # Prefixes, and for each the words (by number) to leave out -> [prefix, width].
 Embedding = Callable[[Sequence[Prefix], Sequence[frozenset[int]]], Tensor]
@@ -36,7 +35,6 @@ LEVEL = 0.01  # share of control keys of a kind that may have a pattern
 FURTHER = 0.05  # chance of a further pattern, on one key that has one
 NEVER = 2.0  # a cosine that nothing has
 NO_WORDS: frozenset[int] = frozenset()
-MOST_SENTENCES = 50_000  # of the scanned text that words are counted in
 
 
 def content_words(prefix: Prefix, removed: frozenset[int] = NO_WORDS) -> list[int]:
@@ -232,12 +230,6 @@ class WordContexts:
         known = [word for word in sorted(words) if word in self.vectors]
         parts = [self.background.rarity(word) * self.vectors[word] for word in known]
         return torch.stack(parts).sum(dim=0) if parts else self._nothing
-
-
-def scanned_texts(store: ScanStore) -> list[str]:
-    """The sentences of a scan that words are counted in."""
-    rows = np.random.default_rng(6).permutation(len(store.sentences))[:MOST_SENTENCES]
-    return [store.sentences.sentence(int(row)) for row in np.sort(rows)]
 
 
 @dataclass(frozen=True)

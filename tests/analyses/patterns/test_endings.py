@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from ffmem.analyses.patterns.measure import commonest_ending, effects_of_endings, is_semantic_depth
-from ffmem.analyses.patterns.prefixes import trigger_prefixes
+from ffmem.analyses.patterns.prefixes import first_prefixes
 from ffmem.analyses.study import Study
-from ffmem.store.slots import TRIGGERS_SHOWN
 
 
 def test_the_commonest_ending_is_counted_among_triggers_alone() -> None:
@@ -32,7 +31,7 @@ def test_every_key_counts_once(gated_study: Study) -> None:
         shares: dict[int, list[float]] = {}
         rows = store.cells.rows_of(layer)
         for cell in store.cells.addresses(range(rows.start, rows.stop)):
-            shown = [prefix for prefix, _ in trigger_prefixes(store, cell)][:TRIGGERS_SHOWN]
+            shown = first_prefixes(store, cell)
             if shown:
                 most = max(Counter(prefix.ids[-1] for prefix in shown).values())
                 shares.setdefault(cell.index, []).append(most / len(shown))
