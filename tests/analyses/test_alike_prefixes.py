@@ -20,7 +20,7 @@ from ffmem.models.language_model import LanguageModel
 from tests.analyses.test_prefix_sample import sample_for
 
 SENTENCES = 40
-DRAWN = ("shuffled", "mean", "cosine", "difference", "random_values")  # by a generator
+DRAWN = ("shuffled", "mean", "cosine", "random_values")  # by a generator
 
 
 def rows_of(record: Any, rows: Tensor) -> Any:
@@ -66,7 +66,7 @@ def measured(model: LanguageModel, reading: SampleRecord) -> dict[str, Interval]
         for one in (
             composition(model, reading, draw()),
             refinement(reading, model.vocab_size, draw()),
-            suppression(model, reading, draw()),
+            suppression(reading),
             normalisation(reading, draw()),
         )
         for name, found in intervals(one, type(one).__name__)

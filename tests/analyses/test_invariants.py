@@ -110,9 +110,9 @@ def test_without_its_last_token_a_prefix_is_the_position_before(scanned_toy: Sca
     asked = [
         CoefficientQuery(Address(2, i, sign), ShortenedSentence(0, ids, p), p) for i in range(40)
     ]  # type: ignore[arg-type]
-    answers = shortened_coefficients(model, asked, budget=1000)
+    found = shortened_coefficients(model, asked, budget=1000)
     before = record(model, text, "m").layer(2).m[0, p - 1, :40]
-    assert torch.allclose(answers.values, before, atol=1e-5)
+    assert torch.allclose(found, before, atol=1e-5)
 
 
 def test_triggers_are_those_of_brute_force(scanned_toy: Scanned) -> None:
