@@ -68,7 +68,7 @@ def write_slots(
     positions: NDArray[np.uint16],
 ) -> Files:
     """What the slots of all cells hold, each array [cell, slot]; unfilled ones have no sentence."""
-    return _write_together(
+    return write_together(
         [
             partial(write_rows, folder, f"{kind}_coefficients", coefficients),
             partial(write_rows, folder, f"{kind}_sentences", sentences, NO_SENTENCE),
@@ -77,7 +77,7 @@ def write_slots(
     )
 
 
-def _write_together(writers: Sequence[Callable[[], Files]]) -> Files:
+def write_together(writers: Sequence[Callable[[], Files]]) -> Files:
     """Write some files at the same time, in threads."""
     with ThreadPoolExecutor() as pool:
         parts = [pool.submit(write) for write in writers]
@@ -118,7 +118,7 @@ def _split_places(places: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArra
 
 def write_sentences(folder: StudyFolder, kept: KeptSentences) -> Files:
     """The sentences that triggers point at."""
-    return _write_together(
+    return write_together(
         [partial(write_array, folder, f"sentence_{name}", getattr(kept, name)) for name in ARRAYS]
     )
 
