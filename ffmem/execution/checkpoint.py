@@ -23,7 +23,6 @@ from ffmem.scan.layer_scan import LayerState
 from ffmem.scan.scanner import ScanState
 from ffmem.scan.tallies import Tallies
 from ffmem.scan.triggers import Sample, Triggers
-from ffmem.store.folder import StudyFolder
 from ffmem.store.kept_sentences import ARRAYS, KeptSentences
 from ffmem.store.manifest import ScanKey
 
@@ -120,11 +119,6 @@ def _layer_tensors(layer: LayerState) -> dict[str, Tensor]:
         "sample.priorities": layer.sample.priorities,
     }
     return {name: tensor for name, tensor in parts.items() if tensor is not None}
-
-
-def load_checkpoint(folder: StudyFolder) -> Checkpoint | None:
-    """The checkpoint of an unfinished scan, or None where there is none."""
-    return read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
