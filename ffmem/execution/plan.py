@@ -37,7 +37,7 @@ MEMINFO = Path("/proc/meminfo")
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """Model, corpus and settings of a scan; the last two do not decide what it finds."""
+    """Corpus and settings of a scan; the last two do not decide what it finds."""
 
     source: Source
     settings: ScanSettings
