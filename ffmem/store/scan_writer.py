@@ -124,13 +124,18 @@ def write_sentences(folder: StudyFolder, kept: KeptSentences) -> Files:
 
 
 def write_array(folder: StudyFolder, name: str, array: NDArray[Any]) -> Files:
-    """One array, ready to be memory-mapped."""
+    """One array of a scan, ready to be memory-mapped."""
+    return write_array_at(folder, folder.array(name), array)
+
+
+def write_array_at(folder: StudyFolder, path: Path, array: NDArray[Any]) -> Files:
+    """The same for any file of the folder."""
 
     def save(part: Path) -> None:
         with part.open("wb") as file:
             np.save(file, array)
 
-    return write_with_digest(folder, folder.array(name), save)
+    return write_with_digest(folder, path, save)
 
 
 def write_rows(folder: StudyFolder, name: str, array: NDArray[Any], nothing: int = 0) -> Files:
