@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ModelError, shorten
+from ffmem.locations import first_line
 from ffmem.models.blocks.discovery import families_by_block, family_by_structure
 from ffmem.models.blocks.forms import LayerFit, block_places, families_of, fit_layer, norm_belongs
 from ffmem.models.blocks.trace import Trace, evaluation_mode, probe_tokens, relative_error, trace
@@ -155,9 +156,9 @@ def _run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, IndexError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = shorten(first_line(error))
         raise ModelError(
-            f"{name}: it does not run ({shorten(reason)}); check that its config fits its weights"
+            f"{name}: it does not run ({reason}); check that its config fits its weights"
         ) from error
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.errors import ModelError, shorten
+from ffmem.locations import first_line
 from ffmem.memories.prompt_explanation import prompt_place
 from ffmem.memories.recording import LayerRecord, record_forward
 from ffmem.models.blocks.trace import evaluation_mode
@@ -234,7 +235,7 @@ def gradients_of(
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, NotImplementedError) as error:
-        reason = shorten((str(error).splitlines() or [type(error).__name__])[0])
+        reason = shorten(first_line(error))
     raise ModelError(
         f"{model.name} has no backward pass ({reason}), so effects cannot be predicted; load it "
         "without quantisation, or see direct effects with `ffmem prompt`"
