@@ -15,7 +15,7 @@ from ffmem.locations import first_line
 from ffmem.models.blocks.discovery import families_by_block, family_by_structure
 from ffmem.models.blocks.forms import LayerFit, block_places, families_of, fit_layer, norm_belongs
 from ffmem.models.blocks.trace import Trace, evaluation_mode, probe_tokens, relative_error, trace
-from ffmem.models.device_placement import ROOM, device_of, own_parameters
+from ffmem.models.device_placement import ROOM, device_of, own_parameters, parameter_bytes
 from ffmem.models.effective_weights import quantised_modules, refuse_adapted_experts
 from ffmem.models.experts.mixture_fit import fit_mixture, read_mixtures
 from ffmem.models.experts.routing import experts_function, experts_in, has_readable_experts
@@ -78,8 +78,8 @@ def _has_room_for_copy(model: LanguageModel) -> bool:
         return False
     if model.device.type != "cuda":
         return True
-    held = sum(one.numel() * one.element_size() for _, one in own_parameters(model.model))
-    return 3 * held + ROOM <= torch.cuda.get_device_properties(model.device).total_memory
+    room = torch.cuda.get_device_properties(model.device).total_memory
+    return 3 * parameter_bytes(model.model) + ROOM <= room
 
 
 def _wrap_in_evaluation(
