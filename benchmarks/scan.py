@@ -122,7 +122,7 @@ def state_after(
                 scanner.read(batch)
             torch.save(scanner.state(), path)
     found: ScanState = torch.load(path, weights_only=False)
-    print(f"after {next(iter(found.values())).tallies.sentences:,} sentences")
+    print(f"after {next(iter(found.values())).tallies.prefixes:,} prefixes")
     return found
 
 

@@ -90,7 +90,7 @@ def _path_of_url(text: str) -> str:
 
 def first_line(error: Exception) -> str:
     """What an error says first, without its full stop."""
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
 
 
 def _at_home(text: str) -> Path:

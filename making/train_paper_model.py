@@ -30,9 +30,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from making.files import lines_of, write_whole
+from making.train_model import rate_at
 from making.word_data import encode_words, write_dictionary
 
 Model = Any
+WARM_UP = 0.02  # share of the budget in which the learning rate rises
 
 
 def bands(words: int, given: Namespace) -> list[list[int]]:
@@ -150,14 +152,6 @@ def batches(ids: Tensor, given: Namespace, done: int) -> Iterator[Tensor]:
             yield ids[batch.to(ids.device)[:, None] + offsets].long()
 
 
-def rate_at(progress: float, warm_up: float = 0.02) -> float:
-    """The share of the full learning rate when `progress` of the budget is spent."""
-    if progress < warm_up:
-        return max(progress / warm_up, 0.001)
-    along = min((progress - warm_up) / (1 - warm_up), 1.0)
-    return 0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * along))
-
-
 class Training:
     """A model under way: its weights, the optimizer, and what has been spent."""
 
@@ -204,7 +198,7 @@ class Training:
         """One update; the loss before it."""
         share = max(self.spent / self.given.budget, self.steps / self.given.steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.given.rate * rate_at(share)
+            group["lr"] = self.given.rate * rate_at(share, WARM_UP)
         loss = training_loss(self.model, blocks, self.block)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

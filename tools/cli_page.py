@@ -56,9 +56,18 @@ def options(context: click.Context) -> list[Option]:
 def section(context: click.Context, shared: set[Option]) -> str:
     """One command: its name, its own options, and the names of those that others have too."""
     with hidden_options(context, shared) as names:
-        text = context.command.get_help(context)
+        text = help_text(context)
     more = f"\nShared: {', '.join(f'`{name}`' for name in names)}\n" if names else ""
     return f"## {context.command_path}\n\n```\n{text}\n```\n{more}"
+
+
+def help_text(context: click.Context) -> str:
+    """A command's help without the list of the commands in it, whose sections say the same."""
+    formatter = context.make_formatter()
+    context.command.format_usage(context, formatter)
+    context.command.format_help_text(context, formatter)
+    click.Command.format_options(context.command, context, formatter)
+    return formatter.getvalue().rstrip("\n")
 
 
 @contextmanager

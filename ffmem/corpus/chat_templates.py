@@ -18,6 +18,7 @@ from typing import Any
 
 from ffmem.corpus.child_process import ChildProcess, answers, write
 from ffmem.errors import CorpusError
+from ffmem.locations import first_line
 
 MEMORY = 1 << 30  # bytes of address space that the process has
 SECONDS = 20  # of one core that conversations sent together take at most
@@ -83,7 +84,7 @@ def _serve_templates() -> None:
             except MemoryError:
                 found = f"it needs more than {MEMORY >> 30} GiB of memory"
             except Exception as error:  # a template raises what its author and its language raise
-                found = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")[:1000]
+                found = first_line(error)[:1000]
             else:
                 if max(map(len, found)) > LONGEST:
                     found = f"it makes more than {LONGEST >> 20} MiB of text"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.chat_templates import fill_template
 from ffmem.errors import CorpusError, shorten
+from ffmem.locations import first_line
 
 MESSAGES, CONVERSATIONS = "messages", "conversations"  # columns that hold them, by custom
 NAMES = (("role", "content"), ("from", "value"))  # of a message's two parts, by custom
@@ -122,11 +123,10 @@ def template_text(
     try:
         return fill_template(conversations, tokenizer, answer)
     except Exception as error:  # a tokenizer without a template raises what its author does
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         begin = shorten(str(conversations[0][0]["content"]))
         raise CorpusError(
             f"the chat template refuses the conversation that begins {begin!r} "
-            f"({shorten(reason)}); leave it out"
+            f"({shorten(first_line(error))}); leave it out"
         ) from error
 
 

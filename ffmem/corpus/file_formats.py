@@ -24,7 +24,7 @@ from typing import IO, Any
 from ffmem.corpus.conversations import column_of, conversation_line
 from ffmem.corpus.shards import pieces_of
 from ffmem.errors import CorpusError, refusals, shorten
-from ffmem.locations import for_arrow, is_remote
+from ffmem.locations import first_line, for_arrow, is_remote
 
 COMPRESSION_ENDINGS = (".gz", ".xz", ".zst")
 ARCHIVE_ENDINGS = (".bz2", ".zip", ".7z", ".rar", ".tar", ".tgz", ".lz4")  # that are not read
@@ -372,9 +372,8 @@ def _from_arrow(path: Path, read: Callable[[], Any]) -> Any:
     try:
         return read()
     except (ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CorpusError(
-            f"{path} is not a whole Parquet file ({reason}); make or download it again"
+            f"{path} is not a whole Parquet file ({first_line(error)}); make or download it again"
         ) from error
 
 

@@ -23,7 +23,6 @@ from ffmem.scan.layer_scan import LayerState
 from ffmem.scan.scanner import ScanState
 from ffmem.scan.tallies import Tallies
 from ffmem.scan.triggers import Sample, Triggers
-from ffmem.store.folder import StudyFolder
 from ffmem.store.kept_sentences import ARRAYS, KeptSentences
 from ffmem.store.manifest import ScanKey
 
@@ -74,7 +73,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     counts = {}
     for number, layer in checkpoint.state.items():
         tensors |= {f"{number}.{name}": tensor for name, tensor in _layer_tensors(layer).items()}
-        counts[number] = (layer.tallies.prefixes, layer.tallies.sentences)
+        counts[number] = [layer.tallies.prefixes]  # files may hold further numbers, unread
     notes = {
         "scan": json.dumps(asdict(checkpoint.key)),
         "progress": json.dumps(asdict(checkpoint.progress)),
@@ -122,11 +121,6 @@ def _layer_tensors(layer: LayerState) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in parts.items() if tensor is not None}
 
 
-def load_checkpoint(folder: StudyFolder) -> Checkpoint | None:
-    """The checkpoint of an unfinished scan, or None where there is none."""
-    return read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
-
-
 def read_checkpoint(path: Path) -> Checkpoint:
     """All of a checkpoint."""
     with (
@@ -138,9 +132,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if notes[CHECKSUM] != _checksum(tensors, notes):
             raise ValueError("something in it has changed since it was written")
-        counts = {int(number): pair for number, pair in json.loads(notes["counts"]).items()}
+        counts = {int(number): some for number, some in json.loads(notes["counts"]).items()}
         kept = KeptSentences(*(np.asarray(tensors[f"kept.{name}"]) for name in ARRAYS))
-        state = {number: _layer(tensors, number, counts[number]) for number in sorted(counts)}
+        state = {number: _layer(tensors, number, counts[number][0]) for number in sorted(counts)}
         return replace(_parse_notes(notes), state=state, kept=kept)
 
 
@@ -173,7 +167,7 @@ def damaged_file_errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _layer(tensors: dict[str, Tensor], number: int, counts: tuple[int, int]) -> LayerState:
+def _layer(tensors: dict[str, Tensor], number: int, prefixes: int) -> LayerState:
     def part(name: str) -> Tensor:
         return tensors[f"{number}.{name}"]
 
@@ -188,7 +182,7 @@ def _layer(tensors: dict[str, Tensor], number: int, counts: tuple[int, int]) -> 
             part("fires"),
             part("totals"),
             part("largest"),
-            *counts,
+            prefixes,
             part("histogram"),
             tensors.get(f"{number}.routed"),
             tensors.get(f"{number}.weights"),

@@ -22,7 +22,7 @@ from ffmem.errors import ScanError, StoreError
 from ffmem.execution.checkpoint import ScanProgress, ShardCounts, read_notes
 from ffmem.execution.executor import Executor, Job, JobAnswer, WorkerFactories, WorkerFactory
 from ffmem.execution.plan import ScanPlan, refuse_other_checkpoint
-from ffmem.execution.ready_shards import prefetch, refuse_too_many, shards_per_batch
+from ffmem.execution.ready_shards import prefetch, shards_per_batch
 from ffmem.execution.single_process import ScanWatch
 from ffmem.execution.worker import (
     Describe,
@@ -70,7 +70,6 @@ class ShardJobs:
             group = list(islice(corpus, shards_per_batch(self.shards, self._facts.start)))
             if not group:
                 return
-            refuse_too_many(group[-1].number)
             self.shards += len(group)
             counts = [(shard, self._count_sentences(shard)) for shard in group]
             unread = [(shard, count) for shard, count in counts if shard.number not in self._known]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 
 from ffmem.execution.checkpoint import ScanProgress
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.scanner import ScanState
-from ffmem.scan.settings import ScanSettings
 from ffmem.store.folder import StudyFolder
 from ffmem.store.kept_sentences import KeptSentences
 from ffmem.store.manifest import Manifest, ScanKey
@@ -21,6 +21,7 @@ from ffmem.store.scan_writer import (
     write_histograms,
     write_sentences,
     write_state,
+    write_together,
     write_vocabulary,
 )
 from ffmem.version import VERSION
@@ -31,7 +32,6 @@ class FinishedScan:
     """The result of a scan after the whole corpus is read."""
 
     key: ScanKey
-    settings: ScanSettings
     state: ScanState
     keeping: Future[KeptSentences]  # may be under way
     progress: ScanProgress
@@ -47,21 +47,21 @@ def write_store(model: LanguageModel, found: FinishedScan, folder: StudyFolder) 
 
     Its values are ranked later, by `rank_values`.
     """
-    state = found.state
+    state, settings = found.state, found.key.scan_settings()
     activations = {number: model.layer(number).activation for number in state}
-    with ThreadPoolExecutor() as pool:
-        parts = [
-            pool.submit(write_state, folder, state),
-            pool.submit(write_histograms, folder, state, activations, found.settings.signed),
-            pool.submit(lambda: write_sentences(folder, found.kept_sentences)),
-            pool.submit(lambda: write_endings(folder, state, found.kept_sentences)),
-            pool.submit(lambda: write_vocabulary(folder, model.token_texts)),
+    files = write_together(
+        [
+            partial(write_state, folder, state),
+            partial(write_histograms, folder, state, activations, settings.signed),
+            lambda: write_sentences(folder, found.kept_sentences),
+            lambda: write_endings(folder, state, found.kept_sentences),
+            lambda: write_vocabulary(folder, model.token_texts),
         ]
-        files = {name: digest for part in parts for name, digest in part.result().items()}
+    )
     manifest = Manifest(
         key=found.key,
         layers=[(number, model.layer(number).memories) for number in sorted(state)],
-        signed=found.settings.signed,
+        signed=settings.signed,
         counts=_scan_counts(found),
         seconds=round(found.progress.seconds, 3),
         versions=versions(),
@@ -85,7 +85,7 @@ def prepare_store(model: LanguageModel) -> Iterator[None]:
 
 def _scan_counts(found: FinishedScan) -> dict[str, int]:
     """How much was read, kept, and never filled."""
-    layers = list(found.state.values())
+    layers, top = list(found.state.values()), found.key.settings["top"]
     return {
         "sentences": found.progress.sentences,
         "tokens": found.progress.tokens,
@@ -93,9 +93,7 @@ def _scan_counts(found: FinishedScan) -> dict[str, int]:
         "sentences_kept": len(found.kept_sentences),
         "sentences_cut": found.progress.cut,
         "dead": sum(int((layer.tallies.fires == 0).sum()) for layer in layers),
-        "unfilled": sum(
-            int((layer.triggers.slot_counts < found.settings.top).sum()) for layer in layers
-        ),
+        "unfilled": sum(int((layer.triggers.slot_counts < top).sum()) for layer in layers),
     }
 
 

@@ -17,7 +17,7 @@ from ffmem.corpus.sources import Source, digest
 from ffmem.corpus.splitters import splitter_version
 from ffmem.errors import StoreError
 from ffmem.memories.projection import CHUNK_BYTES, GPU_CHUNKS
-from ffmem.models.device_placement import own_parameters
+from ffmem.models.device_placement import parameter_bytes
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.fingerprint import tokenizer_digest, weights_digest
 from ffmem.models.language_model import LanguageModel
@@ -37,7 +37,7 @@ MEMINFO = Path("/proc/meminfo")
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """Model, corpus and settings of a scan; the last two do not decide what it finds."""
+    """Corpus and settings of a scan; the last two do not decide what it finds."""
 
     source: Source
     settings: ScanSettings
@@ -139,7 +139,7 @@ def memory(model: LanguageModel, plan: ScanPlan, copies: int = 1) -> int:
         room = ROOM_OF_EXPERTS * slots * CANDIDATE_BYTES
         batch += CANDIDATE_SLOTS * SLOT_BYTES + room * sum(settings.cells(size) for size in experts)
     return (
-        copies * weight_bytes(model)
+        copies * parameter_bytes(model.model)
         + 3 * state
         + batch
         + 6 * CHUNK_BYTES * (GPU_CHUNKS if model.device.type == "cuda" else 1)
@@ -151,23 +151,19 @@ def scan_address_space(model: LanguageModel, plan: ScanPlan) -> int:
     return with_threads() + memory(model, plan, copies=2)
 
 
-def weight_bytes(model: LanguageModel) -> int:
-    """Bytes of a model's weights."""
-    return sum(one.numel() * one.element_size() for _, one in own_parameters(model.model))
-
-
 def shortage(model: LanguageModel, plan: ScanPlan, room: int | None = None) -> str | None:
     """One sentence on what to lower where a scan does not fit beside the model, else None.
 
     `room` is how many bytes are free, by default as the device says.
     """
     free = _free_bytes(model.device) if room is None else room
-    need = memory(model, plan) - weight_bytes(model)
+    weights = parameter_bytes(model.model)
+    need = memory(model, plan) - weights
     if free is None or need <= free:
         return None
     settings = plan.settings
     less = replace(settings, top=min(settings.top, 20), sample=0)
-    smaller = memory(model, replace(plan, settings=less)) - weight_bytes(model)
+    smaller = memory(model, replace(plan, settings=less)) - weights
     if plan.budget is not None and smaller > free:
         return (
             f"the scan needs about {size_text(need)} beside the model and {size_text(free)} are "

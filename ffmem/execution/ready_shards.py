@@ -12,12 +12,10 @@ from typing import Any, TypeVar
 from ffmem.corpus.batches import Batch, batches
 from ffmem.corpus.sentences import CorpusRequest, Sentences
 from ffmem.corpus.tokeniser_processes import tokenised_shards
-from ffmem.errors import ScanError
 from ffmem.execution.checkpoint import ScanProgress
 from ffmem.execution.plan import ScanPlan, sentence_settings
 from ffmem.models.language_model import LanguageModel
 
-MOST_SHARDS = 1 << 16  # sentence numbers are stored in 32 bits
 Item = TypeVar("Item")
 
 _AHEAD = 2  # items
@@ -60,7 +58,6 @@ def ready_shards(model: LanguageModel, plan: ScanPlan, done: ScanProgress) -> It
     shards = tokenised_shards(request, model.tokenizer, elsewhere=model.device.type == "cuda")
     first = done.shards
     while group := list(islice(shards, shards_per_batch(first, done))):
-        refuse_too_many(first + len(group) - 1)
         sentences, share = Sentences.join([s.sentences for s in group]), group[-1].share
         if plan.max_sentences is not None and left is not None:
             sentences = sentences.first(left)
@@ -81,12 +78,6 @@ def shards_per_batch(first: int, done: ScanProgress) -> int:
     same length; but the first are wanted soon, so the number starts at 1 and doubles.
     """
     return min(first + 1, done.together)
-
-
-def refuse_too_many(shard: int) -> None:
-    """Stop at a corpus whose sentences cannot be numbered."""
-    if shard >= MOST_SHARDS:
-        raise ScanError("the corpus is larger than one scan can number; scan it in parts")
 
 
 def prefetch(iterator: Iterator[Item], meanwhile: Iterable[object] = ()) -> Iterator[Item]:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from ffmem.errors import ScanError, StoreError
-from ffmem.execution.checkpoint import load_checkpoint
+from ffmem.execution.checkpoint import read_checkpoint
 from ffmem.execution.distributed import DistributedScan, ExecutorFactory
 from ffmem.execution.executor import Cluster
 from ffmem.execution.finish import prepare_store, write_store
@@ -73,7 +73,7 @@ def _scan(
             f"{folder.root} holds a scan that several processes began; let it finish there (with "
             "--ray or --devices), or choose another folder"
         )
-    start = load_checkpoint(folder)
+    start = read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
     if start is not None:
         refuse_other_checkpoint(folder.root, start.key, key)
     with Scanner(model, plan.settings, plan.layers) as scanner:

@@ -76,8 +76,8 @@ class ScanRun:
 
     def finish(self) -> FinishedScan:
         """The result, after all text is read."""
-        state, settings = self._reader.finish(), self._reader.scanner.settings
-        return FinishedScan(self.key, settings, state, self._reader.keeping, self.progress)
+        state = self._reader.finish()
+        return FinishedScan(self.key, state, self._reader.keeping, self.progress)
 
 
 def pause_after(save_seconds: float) -> float:

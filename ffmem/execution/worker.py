@@ -42,7 +42,7 @@ from ffmem.execution.shard_reader import (
     future_of,
     sentence_numbers,
 )
-from ffmem.execution.single_process import pause_after, start_progress
+from ffmem.execution.single_process import new_checkpoint, pause_after, start_progress
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.scanner import Scanner
@@ -227,13 +227,12 @@ class ScanWorker:
     def _beginning(self) -> Checkpoint:
         name = self._brief.begins_with
         if name is None:
-            progress = ScanProgress(budget=token_budget(self._model, self._plan))
-            return Checkpoint(self.key, progress, {}, KeptSentences.empty())
+            return new_checkpoint(self.key, token_budget(self._model, self._plan))
         found = read_checkpoint(self._brief.folder.part(name))
         refuse_other_checkpoint(self._brief.folder.root, found.key, self.key)
         return found
 
-    def do(self, job: Describe | Read | Merge | Finish) -> JobAnswer:
+    def do(self, job: Describe | Read | Merge | Finish | RankValues) -> JobAnswer:
         """Do a job."""
         self._use_threads()
         match job:
@@ -313,9 +312,7 @@ class ScanWorker:
         found = read_checkpoint(self._brief.folder.part(job.part))
         write_store(
             self._model,
-            FinishedScan(
-                self.key, self._plan.settings, found.state, future_of(found.kept), job.progress
-            ),
+            FinishedScan(self.key, found.state, future_of(found.kept), job.progress),
             self._brief.folder,
         )
 

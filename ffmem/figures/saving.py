@@ -22,6 +22,7 @@ from ffmem.files import disk_cache
 from ffmem.files.disk_cache import address_of
 from ffmem.files.whole_files import write_whole
 from ffmem.locations import is_remote
+from ffmem.records import csv_cell
 
 PAGE = """<!DOCTYPE html>
 <html>
@@ -132,7 +133,7 @@ def as_csv(rows: list[Row]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 

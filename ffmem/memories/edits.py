@@ -77,14 +77,19 @@ class Edit:
 
     def apply(self, m: Tensor) -> Tensor:
         """The new coefficients of this memory for the old ones, in any shape."""
-        if not self.address.sign:
-            return self._change(m)
-        if self.address.sign == "+":
-            return self._change(m.clamp(min=0)) + m.clamp(max=0)
-        return m.clamp(min=0) - self._change((-m).clamp(min=0))
+        return _change_cell(m, self.address.sign, self._change)
 
     def _change(self, m: Tensor) -> Tensor:
         return torch.full_like(m, self.amount) if self.action == "set" else m * self.amount
+
+
+def _change_cell(m: Tensor, sign: str, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Coefficients after a change of the cells of one sign, or of whole memories."""
+    if not sign:
+        return change(m)
+    if sign == "+":
+        return change(m.clamp(min=0)) + m.clamp(max=0)
+    return m.clamp(min=0) - change((-m).clamp(min=0))
 
 
 def _address(name: str, text: str) -> Address:
@@ -221,11 +226,7 @@ class _EditGroup:
         amounts = torch.tensor([edit.amount for edit in self.edits]).to(m)
         first = self.edits[0]
         change = (lambda part: amounts.expand_as(part)) if first.action == "set" else amounts.mul
-        if not first.address.sign:
-            return change(m)
-        if first.address.sign == "+":
-            return change(m.clamp(min=0)) + m.clamp(max=0)
-        return m.clamp(min=0) - change((-m).clamp(min=0))
+        return _change_cell(m, first.address.sign, change)
 
 
 def _group_edits(edits: list[Edit], parts: Parts) -> tuple[list[_EditGroup], list[Edit]]:

@@ -16,11 +16,11 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.errors import AddressError
 from ffmem.memories.projection import TopTokens
-from ffmem.memories.value_vectors import value_vectors
+from ffmem.memories.value_vectors import linear_norm_of, value_vectors
 from ffmem.models.experts.stand_ins import MixtureMap
 from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.unembedding import CAST_ROWS, LinearNorm, linear_norm
+from ffmem.models.unembedding import CAST_ROWS, LinearNorm
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,7 @@ def norm_before(layer: FeedForward) -> LinearNorm | None:
     """The linear part of the norm that a layer reads through, if there is one."""
     if layer.norm is None or layer.form == "post-norm":  # there the norm comes behind the layer
         return None
-    generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(1, 4, layer.width, generator=generator)
-    return linear_norm(layer.norm, probe.to(layer.device, layer.dtype))
+    return linear_norm_of(layer, layer.norm)
 
 
 def _read_side(part: LinearPart | MixtureMap, norm: LinearNorm | None) -> tuple[Tensor, Tensor]:

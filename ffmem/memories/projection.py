@@ -173,7 +173,9 @@ def _check_vectors(model: LanguageModel, h: Tensor, kind: VectorKind) -> None:
             f"the vectors are {h.shape[-1]} numbers wide; {model.name} reads {model.hidden_size}"
         )
     if not isinstance(kind, str) or kind not in get_args(VectorKind):
-        raise ModelError(f"{shorten(repr(kind))} is not a kind of vector; choose state or piece")
+        raise ModelError(
+            f"{shorten(repr(kind))} is not a kind of vector; choose residual or direction"
+        )
 
 
 def _fold(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ffmem.address import Address
 from ffmem.errors import AddressError, ModelError, shorten
@@ -88,11 +88,14 @@ def value_measures(layer: FeedForward, m: Tensor, measure: Callable[[Tensor], Te
 
 def norm_after(layer: FeedForward) -> LinearNorm | None:
     """The linear part of the norm on a layer's output before it is added; None without one."""
-    if layer.after is None:
-        return None
+    return None if layer.after is None else linear_norm_of(layer, layer.after)
+
+
+def linear_norm_of(layer: FeedForward, module: nn.Module) -> LinearNorm | None:
+    """The linear part of a norm beside a layer, asked with a fixed random state."""
     generator = torch.Generator().manual_seed(0)
     probe = torch.randn(1, 4, layer.width, generator=generator)
-    return linear_norm(layer.after, probe.to(layer.device, layer.dtype))
+    return linear_norm(module, probe.to(layer.device, layer.dtype))
 
 
 def value_tokens(

@@ -84,6 +84,11 @@ def own_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
         known.add(source)
 
 
+def parameter_bytes(model: nn.Module) -> int:
+    """Bytes of a model's weights as they are loaded."""
+    return sum(one.numel() * one.element_size() for _, one in own_parameters(model))
+
+
 def list_devices(text: str) -> tuple[str, ...]:
     """The devices that a list such as `cuda:0,cuda:1` names; `all` is every GPU, else the CPU."""
     gpus = torch.cuda.device_count()

@@ -251,7 +251,9 @@ def gguf_file(path: Path) -> tuple[str, dict[str, Any]]:
     if path.is_fifo():  # which is read once, and whose writer may never come
         raise ModelError(f"{path} is a pipe; give a .gguf file or the folder of a saved model")
     with refusals(f"{path} cannot be read", ModelError):
-        if _first_bytes(path, 4) != b"GGUF":
+        with path.open("rb") as file:
+            begin = file.read(4)
+        if begin != b"GGUF":
             if path.suffix == ".pt":
                 _refuse_fairseq(path, path.parent)
             raise ModelError(
@@ -267,12 +269,6 @@ def _refuse_fairseq(path: Path, folder: Path) -> None:
             f"{path} is a checkpoint of fairseq; run `ffmem models convert {path} -o FOLDER` once, "
             "and load that folder"
         )
-
-
-def _first_bytes(path: Path, count: int) -> bytes:
-    """How a file begins."""
-    with path.open("rb") as file:
-        return file.read(count)
 
 
 def through_transformers(

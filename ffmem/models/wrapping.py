@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ModelError, shorten
+from ffmem.locations import first_line
 from ffmem.models.blocks.discovery import families_by_block, family_by_structure
 from ffmem.models.blocks.forms import LayerFit, block_places, families_of, fit_layer, norm_belongs
 from ffmem.models.blocks.trace import Trace, evaluation_mode, probe_tokens, relative_error, trace
-from ffmem.models.device_placement import ROOM, device_of, own_parameters
+from ffmem.models.device_placement import ROOM, device_of, own_parameters, parameter_bytes
 from ffmem.models.effective_weights import quantised_modules, refuse_adapted_experts
 from ffmem.models.experts.mixture_fit import fit_mixture, read_mixtures
 from ffmem.models.experts.routing import experts_function, experts_in, has_readable_experts
@@ -77,8 +78,8 @@ def _has_room_for_copy(model: LanguageModel) -> bool:
         return False
     if model.device.type != "cuda":
         return True
-    held = sum(one.numel() * one.element_size() for _, one in own_parameters(model.model))
-    return 3 * held + ROOM <= torch.cuda.get_device_properties(model.device).total_memory
+    room = torch.cuda.get_device_properties(model.device).total_memory
+    return 3 * parameter_bytes(model.model) + ROOM <= room
 
 
 def _wrap_in_evaluation(
@@ -155,9 +156,9 @@ def _run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, IndexError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = shorten(first_line(error))
         raise ModelError(
-            f"{name}: it does not run ({shorten(reason)}); check that its config fits its weights"
+            f"{name}: it does not run ({reason}); check that its config fits its weights"
         ) from error
 
 

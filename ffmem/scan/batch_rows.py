@@ -171,11 +171,6 @@ class BatchRows:
         return sum(self.columns)
 
     @cached_property
-    def sentences(self) -> int:
-        """How many rows have any."""
-        return sum(count > 0 for count in self.columns)
-
-    @cached_property
     def small_sentences(self) -> Tensor:
         """Each row's sentence number as int32, cut off at the largest: [b]."""
         return small_sentences(self.places)

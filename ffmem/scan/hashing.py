@@ -1,4 +1,4 @@
-"""Places as numbers, and the hashes that depend on nothing but a place, a seed or tokens."""
+"""Hashes that depend on nothing but a place, a seed or tokens."""
 
 from __future__ import annotations
 

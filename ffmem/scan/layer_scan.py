@@ -83,7 +83,6 @@ class LayerScan:
 
     _triggers: Triggers
     _prefixes: int
-    _sentences: int
 
     def __init__(
         self,
@@ -138,7 +137,6 @@ class LayerScan:
         else:
             self._scan_by_torch(m, rows, (0, self.memories, self.memories))
         self._prefixes += rows.prefixes
-        self._sentences += rows.sentences
 
     def take_in_mixture(
         self, routed: RoutedCoefficients, beside: Sequence[Tensor], batch: PaddedBatch
@@ -149,12 +147,11 @@ class LayerScan:
             return
         self._expect_weights()
         scan = self._scan_experts_by_torch
-        if self._kernel is not None and self._sentences and rows.lines is None:
+        if self._kernel is not None and self._prefixes and rows.lines is None:
             scan = partial(self._scan_experts_by_kernel, self._kernel)
         routed = replace(routed, scores=routed.weights)  # which lets go of many numbers
         scan(routed, [m.detach() for m in beside], rows, batch.tokens.shape[1])
         self._prefixes += rows.prefixes
-        self._sentences += rows.sentences
 
     def state(self) -> LayerState:
         """The state after all that was seen; seeing more leaves it as it is."""
@@ -170,7 +167,6 @@ class LayerScan:
             self._totals,
             self._triggers.coefficients[:, 0],
             self._prefixes,
-            self._sentences,
             self._histogram,
         )
         if self._routed is not None and self._weights is not None:
@@ -181,7 +177,7 @@ class LayerScan:
         """Take over a state, which nobody else may hold."""
         self._triggers, self._sample = state.triggers, state.sample
         self._fires, self._totals = state.tallies.fires, state.tallies.totals
-        self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
+        self._prefixes = state.tallies.prefixes
         self._routed, self._weights = state.tallies.routed, state.tallies.weights
         self._histogram = state.tallies.histogram
         self._thresholds = Thresholds.of(self._triggers, self._sample)

@@ -18,11 +18,11 @@ class Tallies:
 
     Per cell ([cells]): `fires`, the prefixes with a coefficient above zero (int64); `totals`, the
     sum of those coefficients in steps of UNIT (int64); `largest` of them (float32, 0 if none).
-    For all cells: `prefixes` read, and `sentences` that had any. Sums within a batch are floats,
-    rounded once to whole steps; from there on all is integers, so `merge` is exact and
-    exactly associative. Coefficients that sum to 2**39 or more overflow `totals`. In a mixture,
-    per expert: `routed`, the prefixes for which it was chosen (int64), and `weights`, the sum of
-    the router's weights there in steps of UNIT (int64); None before anything is read.
+    For all cells: `prefixes` read. Sums within a batch are floats, rounded once to whole steps;
+    from there on all is integers, so `merge` is exact and exactly associative. Coefficients that
+    sum to 2**39 or more overflow `totals`. In a mixture, per expert: `routed`, the prefixes for
+    which it was chosen (int64), and `weights`, the sum of the router's weights there in steps of
+    UNIT (int64); None before anything is read.
     `histogram` [cells, BINS] (int64) counts the coefficients above zero of the sentences in the
     census (`census_factors`), each as often as its sentence stands for others.
     """
@@ -31,7 +31,6 @@ class Tallies:
     totals: Tensor
     largest: Tensor
     prefixes: int
-    sentences: int
     histogram: Tensor
     routed: Tensor | None = None
     weights: Tensor | None = None
@@ -42,7 +41,7 @@ class Tallies:
         zeros = torch.zeros(cells, dtype=torch.int64, device=device)
         histogram = torch.zeros(cells, BINS, dtype=torch.int64, device=device)
         largest = torch.zeros(cells, device=device)
-        return cls(zeros, zeros.clone(), largest, 0, 0, histogram)
+        return cls(zeros, zeros.clone(), largest, 0, histogram)
 
     def merge(self, other: Tallies) -> Tallies:
         """What reading both sides' prefixes gives."""
@@ -51,7 +50,6 @@ class Tallies:
             self.totals + other.totals,
             torch.maximum(self.largest, other.largest),
             self.prefixes + other.prefixes,
-            self.sentences + other.sentences,
             self.histogram + other.histogram,
             _sum(self.routed, other.routed),
             _sum(self.weights, other.weights),
@@ -60,9 +58,9 @@ class Tallies:
     def to(self, device: torch.device | str) -> Tallies:
         """The same tallies on another device."""
         fires, totals, largest = (t.to(device) for t in (self.fires, self.totals, self.largest))
-        histogram, counts = self.histogram.to(device), (self.prefixes, self.sentences)
         routing = (None if t is None else t.to(device) for t in (self.routed, self.weights))
-        return Tallies(fires, totals, largest, *counts, histogram, *routing)
+        histogram = self.histogram.to(device)
+        return Tallies(fires, totals, largest, self.prefixes, histogram, *routing)
 
 
 def steps_of(sums: Tensor) -> Tensor:

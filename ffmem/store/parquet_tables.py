@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ffmem.address import Sign
 from ffmem.errors import StoreError
-from ffmem.locations import for_arrow
+from ffmem.locations import first_line, for_arrow
 from ffmem.store.folder import StudyFolder, check_unpacked_size
 from ffmem.store.scan_store import ScanStore
 
@@ -48,9 +48,8 @@ def damage(store: ScanStore, path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, pa.ArrowException, LookupError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         remedy = store.folder.remedy_for(path, error)
-        raise StoreError(f"{path} cannot be read ({reason}); {remedy}") from None
+        raise StoreError(f"{path} cannot be read ({first_line(error)}); {remedy}") from None
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def write_slots(
     positions: NDArray[np.uint16],
 ) -> Files:
     """What the slots of all cells hold, each array [cell, slot]; unfilled ones have no sentence."""
-    return _write_together(
+    return write_together(
         [
             partial(write_rows, folder, f"{kind}_coefficients", coefficients),
             partial(write_rows, folder, f"{kind}_sentences", sentences, NO_SENTENCE),
@@ -77,7 +77,7 @@ def write_slots(
     )
 
 
-def _write_together(writers: Sequence[Callable[[], Files]]) -> Files:
+def write_together(writers: Sequence[Callable[[], Files]]) -> Files:
     """Write some files at the same time, in threads."""
     with ThreadPoolExecutor() as pool:
         parts = [pool.submit(write) for write in writers]
@@ -118,19 +118,24 @@ def _split_places(places: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArra
 
 def write_sentences(folder: StudyFolder, kept: KeptSentences) -> Files:
     """The sentences that triggers point at."""
-    return _write_together(
+    return write_together(
         [partial(write_array, folder, f"sentence_{name}", getattr(kept, name)) for name in ARRAYS]
     )
 
 
 def write_array(folder: StudyFolder, name: str, array: NDArray[Any]) -> Files:
-    """One array, ready to be memory-mapped."""
+    """One array of a scan, ready to be memory-mapped."""
+    return write_array_at(folder, folder.array(name), array)
+
+
+def write_array_at(folder: StudyFolder, path: Path, array: NDArray[Any]) -> Files:
+    """The same for any file of the folder."""
 
     def save(part: Path) -> None:
         with part.open("wb") as file:
             np.save(file, array)
 
-    return write_with_digest(folder, folder.array(name), save)
+    return write_with_digest(folder, path, save)
 
 
 def write_rows(folder: StudyFolder, name: str, array: NDArray[Any], nothing: int = 0) -> Files:

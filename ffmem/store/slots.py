@@ -141,12 +141,6 @@ class TriggerList(Sequence[Trigger]):
     def __iter__(self) -> Iterator[Trigger]:
         return iter(self[:])
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
     def __repr__(self) -> str:
         return repr(self[:])
 

@@ -44,6 +44,8 @@ def test_few_keys_leave_claims_open_and_many_do_not() -> None:
     assert "a-third-is-settled-early" in names(open_claims(short, STANDARD))
     gated = replace(few, memories=3 * 1536, signs=2)  # a memory's two cells are one unit
     assert "5,500 memories, not 4,608" in open_claims(gated, ("values",))
+    assert "lower-values-do-not-agree" in names(found)
+    assert "lower-values-do-not-agree" not in names(open_claims(gated, ("values",)))
     assert names(open_claims(few, ("values",))) == {"sure-values-are-right", *upper_values(found)}
 
 

@@ -35,25 +35,14 @@ from ffmem.analyses.removal.shortened_prefixes import (
     ShortenedSentence,
     shortened_coefficients,
 )
-from ffmem.memories.projection import logits
 from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import lines
-from tests.near_ties import assert_best
 
 Scanned = tuple[LanguageModel, ScanStore]
 TOP = 6  # triggers of the toys' scans
-
-
-def test_the_last_output_is_what_the_model_says(scanned_toy: Scanned) -> None:
-    """Invariant 1: top(project(o)) of the last layer is the model's own next token."""
-    model, _ = scanned_toy
-    tokens = model.encode("winter market river stone")
-    said = model.model(tokens).logits[0, :, : model.vocab_size]
-    last = record(model, tokens, "o").layers[-1].o[0]
-    assert_best(logits(model, last, "residual").argmax(dim=1), said)
 
 
 def test_signed_cells_add_up_to_what_the_layer_adds(scanned_toy: Scanned) -> None:

@@ -39,7 +39,6 @@ from tests.cli.test_commands import run
 from tests.waiting import LONGEST
 
 pytest.importorskip("openai")
-pytest.importorskip("fastapi")
 SAID_TWO = (
     PatternAnswer("ends with thing", "shallow", (1, 2, 3)),
     PatternAnswer("land", "semantic", (4, 5, 6, 7)),

@@ -79,7 +79,8 @@ CASES = [
     ["study", "tiny:opt", "text.txt", "-o", "out", "--again", "x" * 3000],
     ["analyse", "study", "--only", ""],
     ["analyse", "study", "--only", "refinement", "--valid", "nothing.txt"],
-    *(["inspect", path] for path in ("pipe", "nested-model")),
+    *(["inspect", path] for path in ("pipe", "nested-model", "no/such/folder", "tiny:nonsense")),
+    ["inspect", "tiny:opt", "--dtype", "float7"],
     *(["inspect", "tiny:opt", "--device", name] for name in ("vulkan", "meta", "cuda:999")),
     *([*SCAN, "--devices", text] for text in ("", "cuda:999", "cpu,")),
     *([*SCAN, "--experts", text] for text in ("3-1", "x", "0")),
@@ -89,8 +90,15 @@ CASES = [
     [*SCAN, "--ray", "--gpus-per-worker", "nan"],
     [*SCAN, "--split", "x" * 3000],
     ["cache", "clear", "nothing"],
-    ["models", "get", NUL],
-    *([*PROMPT, "--set", edit] for edit in ("L1.5=1e39", "L1.5*1e39", "L1.5=nan")),
+    *(["models", "get", name] for name in (NUL, "nothing")),
+    ["nonsense"],
+    ["prompt", "tiny:opt"],
+    ["prompt", "tiny:opt", "x" * 100],
+    [*PROMPT, "--position", "7"],
+    *(
+        [*PROMPT, "--set", edit]
+        for edit in ("L1.5=1e39", "L1.5*1e39", "L1.5=nan", "L9.1=0", "L1.1~0")
+    ),
     *([*PROMPT, "--set", f"@{path}=0"] for path in (NUL, "bytes", "loop", ".", "nothing")),
     [*PROMPT, "--dtype", "float16", "--set", "L1.5=1e5"],
     [*PROMPT, "--set", "L1.1=mean", "--study", "gated"],

@@ -173,32 +173,6 @@ def test_prompt_with_an_edit_shows_both_and_the_change(capsys: pytest.CaptureFix
     assert "with edits control" in said
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["inspect", "no/such/folder"],
-        ["inspect", "tiny:nonsense"],
-        ["prompt", "tiny:opt", "hi", "--set", "L9.1=0"],
-        ["prompt", "tiny:opt", "hi", "--set", "L1.1~0"],
-        ["prompt", "tiny:opt", "hi", "--position", "7"],
-        ["prompt", "tiny:opt", "x" * 100],
-        ["prompt", "tiny:opt"],
-        ["models", "get", "nothing"],
-        ["inspect", "tiny:opt", "--dtype", "float7"],
-        ["nonsense"],
-    ],
-)
-def test_bad_input_gets_one_sentence_and_code_2(
-    capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    code, out, err = run(capsys, *words)
-    assert code == 2
-    assert out == ""
-    assert "Traceback" not in err
-    message = [line for line in err.splitlines() if line and not line.startswith(("Usage", "Try"))]
-    assert len(message) == 1
-
-
 def test_the_module_runs_from_a_checkout(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ffmem", "--version"], capture_output=True, text=True

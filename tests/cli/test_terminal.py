@@ -51,7 +51,7 @@ from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMem
 from ffmem.models.loading import load
 from ffmem.report.comparison import Comparison, Side
 from ffmem.steps import listen, steps
-from ffmem.store.memory_page import Evidence, token_line
+from ffmem.store.memory_page import Evidence, fold_equal, token_line
 from ffmem.store.search.lookup import TokenPush
 from ffmem.text import Piece
 from tests.analyses.conftest import FEW_LINES, scanned_lines
@@ -452,6 +452,26 @@ def test_a_key_along_a_text_has_a_row_for_every_prefix(
         with pytest.raises(click.UsageError, match=f"leave out {other[0]}"):
             command_line.run(["show", folder, "L2.7", "--text", text, *other])
     assert not picture.exists()
+
+
+def test_the_random_sample_stands_in_place_of_the_triggers(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "scan")
+    store = scanned_lines(load("tiny:opt"), Path(folder), FEW_LINES)
+    key = Address.parse("L2.7")
+
+    def coefficients(*more: str) -> list[str]:
+        assert command_line.run(["show", folder, "L2.7", "-n", "1000", *more]) == 0
+        return re.findall(r"^ *(\d+\.\d{3}) ", capsys.readouterr().out, re.MULTILINE)
+
+    for printed, kept in (
+        (coefficients("--sample"), store.triggers(key, "sample")),
+        (coefficients(), store.triggers(key)),
+    ):
+        folded = fold_equal(kept[:], len(kept))
+        assert printed == [f"{one.coefficient:.3f}" for one, _ in folded]
+    assert coefficients("--sample") != coefficients()
 
 
 def test_tokens_near_a_key_fit_80_columns_each_with_its_cosine() -> None:

@@ -33,7 +33,6 @@ TALK = [
     {"role": "assistant", "content": "assistant</>\nI love dogs"},
     {"role": "user", "content": "Zoë, 日本語です"},
 ]
-SETTINGS = SentenceSettings(chat=True)
 
 
 @pytest.fixture

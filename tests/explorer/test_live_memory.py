@@ -159,7 +159,7 @@ def test_neighbours_come_with_their_tokens_and_a_trigger(
             assert near["trigger"]["last"] == triggers[0].last
 
 
-@pytest.mark.parametrize(("edit", "amount"), [("boost", 3.0), ("hold", 2.5)])
+@pytest.mark.parametrize(("edit", "amount"), [("silence", 0.0), ("boost", 3.0), ("hold", 2.5)])
 def test_a_change_moves_the_distribution_as_an_edit_does(
     client: TestClient,
     explored: StudyContext,
@@ -180,7 +180,12 @@ def test_a_change_moves_the_distribution_as_an_edit_does(
     asked = {"edit": edit, "amount": amount, "triggers": 1}
     found = client.get(f"/api/memories/{lively}/effect", params=asked).json()
     assert found["kl"] == pytest.approx(expected, rel=1e-2, abs=1e-6)
-    control = Address.parse(found["triggers"][0]["control"])
+    first = found["triggers"][0]
+    assert first["next"] == trigger.next
+    chances = [one["before"] for one in first["chances"]]
+    assert chances == sorted(chances, reverse=True)
+    assert chances[0] == pytest.approx(float(before.exp().max()), rel=1e-3)
+    control = Address.parse(first["control"])
     expected = control_effect(model, (cell, control), tokens, change)
     assert found["control_kl"] == pytest.approx(expected, rel=1e-2, abs=1e-6)
     promoted = [
@@ -211,28 +216,6 @@ def control_effect(
     with edited(model, [Edit(pair[1], change.action, amount, change.positions)]):
         after = model.model(tokens).logits[0, -1, : model.vocab_size].log_softmax(-1)
     return float((before.exp() * (before - after)).sum())
-
-
-def test_silencing_moves_the_distribution_as_an_edit_does(
-    client: TestClient, explored: StudyContext, model: LanguageModel, lively: str
-) -> None:
-    cell = Address.parse(lively)
-    trigger = explored.store.triggers(cell)[0]
-    text = trigger.before + trigger.last
-    tokens = model.encode(text)
-    column = tokens.shape[1] - 1
-    with torch.no_grad():
-        before = model.model(tokens).logits[0, -1, : model.vocab_size].log_softmax(-1)
-        with edited(model, [Edit(cell, "set", 0.0, (column,))]):
-            after = model.model(tokens).logits[0, -1, : model.vocab_size].log_softmax(-1)
-    expected = float((before.exp() * (before - after)).sum())
-    found = client.get(f"/api/memories/{lively}/effect", params={"triggers": 2}).json()
-    first = found["triggers"][0]
-    assert first["kl"] == pytest.approx(expected, rel=1e-2, abs=1e-6)
-    assert first["next"] == trigger.next
-    chances = [one["before"] for one in first["chances"]]
-    assert chances == sorted(chances, reverse=True)
-    assert chances[0] == pytest.approx(float(before.exp().max()), rel=1e-3)
 
 
 def test_a_phrase_finds_the_memories_that_fire_on_it(

@@ -42,6 +42,13 @@ def test_a_figure_is_a_page_two_pictures_and_its_numbers(tmp_path: Path) -> None
     assert rows[0] == {"layer": "1", "share": "0.25", "n": ""}
 
 
+def test_no_text_of_a_figure_runs_as_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
+    rows = [{"token": "=1+1", "share": -0.25}, {"token": "river", "share": 0.5}]
+    save(style.base(rows).mark_bar().encode(x="token:N", y="share:Q"), tmp_path, "one")
+    found = list(csv.DictReader((tmp_path / "one.csv").read_text().splitlines()))
+    assert found == [{"token": "'=1+1", "share": "-0.25"}, {"token": "river", "share": "0.5"}]
+
+
 def test_the_library_is_put_together_once_and_again_where_the_cache_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

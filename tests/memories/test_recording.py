@@ -3,8 +3,11 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from ffmem.memories.projection import logits
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import wrap
 from tests.near_ties import assert_best
 
 TEXT = "the river runs"
@@ -36,14 +39,21 @@ def test_residual_plus_layer_is_the_output_and_the_next_input(toy: LanguageModel
         close(before.o, after.h)
 
 
-def test_the_last_output_through_the_head_is_what_the_model_says(toy: LanguageModel) -> None:
-    from ffmem.memories.projection import logits
-
-    tokens = toy.encode(TEXT)
-    expected = toy.model(tokens).logits[..., : toy.vocab_size]
-    found = logits(toy, record(toy, tokens, "o").layers[-1].o, "residual")
+def says_what_the_model_says(model: LanguageModel) -> None:
+    tokens = model.encode(TEXT)
+    expected = model.model(tokens).logits[..., : model.vocab_size]
+    found = logits(model, record(model, tokens, "o").layers[-1].o, "residual")
     close(found, expected)
     assert_best(found.argmax(-1), expected)
+
+
+def test_the_last_output_through_the_head_is_what_the_model_says(toy: LanguageModel) -> None:
+    says_what_the_model_says(toy)
+
+
+def test_so_it_is_with_the_norm_behind_the_layer() -> None:
+    model = tiny_model("opt", do_layer_norm_before=False)
+    says_what_the_model_says(wrap(model, tiny_tokenizer()))
 
 
 def test_keys_and_biases_make_the_scores(toy: LanguageModel) -> None:

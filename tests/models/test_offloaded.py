@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+import accelerate
 import pytest
 import torch
 
@@ -17,7 +18,6 @@ from ffmem.models.tiny import tiny_model
 from ffmem.models.wrapping import wrap
 from tests.spread import CHECKS, KINDS, Split, assert_same_study, device_map, spread
 
-accelerate = pytest.importorskip("accelerate")
 # Some versions warn of buffers among the names of a device map, which accelerate itself asks for.
 pytestmark = pytest.mark.filterwarnings("ignore:The following device_map keys")
 

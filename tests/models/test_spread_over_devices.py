@@ -43,7 +43,6 @@ def test_all_devices_of_a_machine_without_a_gpu_is_its_cpu(tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SPLITS)
 def test_a_model_on_two_devices_is_read_as_on_one(name: str, kind: str, tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
     expected = load(f"tiny:{kind}", device="cpu")
     found = spread(kind, SPLITS[name], tmp_path)
     assert found.devices == ran_on(SPLITS[name], expected.head.tied)
@@ -63,7 +62,6 @@ def ran_on(split: Split, tied: bool) -> set[torch.device]:
 @pytest.mark.parametrize("kind", ["llama", "phi"])
 @pytest.mark.parametrize("name", ["layers apart", "to and fro", "head offloaded"])
 def test_a_study_over_two_devices_is_that_of_one(name: str, kind: str, tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
     one = small_results(load(f"tiny:{kind}", device="cpu"), tmp_path / "one")
     assert_same_study(kind, one, spread(kind, SPLITS[name], tmp_path / "weights"), tmp_path)
 
@@ -71,7 +69,6 @@ def test_a_study_over_two_devices_is_that_of_one(name: str, kind: str, tmp_path:
 @pytest.mark.gpu
 @needs_gpu
 def test_a_checkpoint_loaded_with_a_device_map_is_read_as_on_one_device(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
     from transformers import AutoModelForCausalLM
 
     expected = load("tiny:llama", device="cpu")
@@ -88,8 +85,6 @@ def test_a_checkpoint_loaded_with_a_device_map_is_read_as_on_one_device(tmp_path
 @needs_gpu
 @pytest.mark.parametrize("device", ["cuda", "all"])
 def test_a_model_on_a_gpu_is_read_as_on_the_cpu(device: str, tmp_path: Path) -> None:
-    if device == "all":
-        pytest.importorskip("accelerate")
     expected = load("tiny:gemma2", device="cpu")
     expected.model.save_pretrained(tmp_path)
     expected.tokenizer.save_pretrained(tmp_path)  # type: ignore[union-attr]

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urljoin
 
 import pytest
 from altair.utils.schemapi import SchemaBase, SchemaValidationError
 
-import ffmem.report
 from ffmem.analyses.catalogue import (
     ANALYSES,
     CLAIMS,
@@ -37,7 +36,6 @@ from ffmem.analyses.patterns.record import (
 from ffmem.analyses.result_files import ResultFile, write_result
 from ffmem.analyses.statistics import wilson
 from ffmem.analyses.study import Study, charts_of, open_study
-from ffmem.analyses.verdicts import Outcome
 from ffmem.cli.main import main
 from ffmem.errors import StoreError
 from ffmem.figures import style
@@ -610,16 +608,6 @@ def test_table_3_shows_one_key_with_all_its_triggers_and_pattern_numbers(
     page = chapters(replace(report, annotated=found))["keys"]
     assert "about: a, b, c" in page
     assert "1, 2" in page
-
-
-def test_every_outcome_has_a_look_of_its_own() -> None:
-    style = (Path(ffmem.report.__file__).parent / "templates" / "look.css").read_text()
-    looks = [
-        re.findall(rf"^\.verdict\.{outcome.replace(' ', '-')} {{(.*)}}", style, re.MULTILINE)
-        for outcome in get_args(Outcome)
-    ]
-    assert all(len(look) == 1 for look in looks)
-    assert len({look[0] for look in looks}) == len(looks)
 
 
 def test_a_figure_without_enough_cases_is_words_and_no_empty_frame(

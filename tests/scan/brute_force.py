@@ -119,7 +119,6 @@ def brute_force(sentences: list[Reading], settings: ScanSettings, bos: int) -> L
         torch.tensor([round(sum(e[0] for e in found) / UNIT) for found in firing]),
         torch.tensor([max((e[0] for e in found), default=0.0) for found in firing]),
         sum(len(sentence) for sentence in entries[0]),
-        sum(len(sentence) > 0 for sentence in entries[0]),
         torch.tensor([_histogram(found) for found in firing]),
     )
     return LayerState(state.triggers, tallies, state.sample)
@@ -206,7 +205,6 @@ def assert_same(found: LayerState, expected: LayerState) -> None:
     assert expected.tallies.histogram is not None
     assert torch.equal(found.tallies.histogram, expected.tallies.histogram)
     assert found.tallies.prefixes == expected.tallies.prefixes
-    assert found.tallies.sentences == expected.tallies.sentences
     unfilled = found.triggers.places == EMPTY
     assert torch.equal(unfilled, found.triggers.coefficients == 0)
     assert torch.equal(found.sample.places == EMPTY, found.sample.priorities == NO_PRIORITY)

@@ -197,8 +197,8 @@ def test_a_store_in_few_bits_is_read_as_one_of_plain_arrays(
     assert not isinstance(plain.array("trigger_sentences"), BitRows)
     assert isinstance(store.array("trigger_sentences"), BitRows)
     for cell in store.cells.addresses(range(0, store.cells.count, 5)):
-        for kind in ("trigger", "sample"):
-            assert plain.triggers(cell, kind) == store.triggers(cell, kind)  # type: ignore[arg-type]
+        assert list(plain.triggers(cell)) == list(store.triggers(cell))
+        assert list(plain.triggers(cell, "sample")) == list(store.triggers(cell, "sample"))
         assert plain.histogram(cell) == store.histogram(cell)
         assert plain.counts(cell) == store.counts(cell)
     sizes = [sum(one.bytes for one in each.manifest.files.values()) for each in (store, plain)]

@@ -168,7 +168,7 @@ def test_a_cell_fires_at_least_as_often_as_its_triggers_say() -> None:
     histogram[0, 14], histogram[0, 20] = 300, 100
     zeros = torch.zeros(2, dtype=torch.int64)
     fires = torch.tensor([800, 5])
-    tallies = Tallies(fires, zeros, zeros.float(), 1000, 100, histogram)
+    tallies = Tallies(fires, zeros, zeros.float(), 1000, histogram)
     strongest = torch.tensor([[20.0, 18.0, 17.0], [3.0, 2.0, 0.25]])
     triggers = Triggers(strongest, torch.arange(6).view(2, 3))
     assert first_firing_bin(tallies, 2, "silu") == 17

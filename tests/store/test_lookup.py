@@ -35,13 +35,6 @@ def as_counts(lookup: MemoryIndex, found: Matches) -> dict[Address, int]:
     return dict(zip(lookup.store.cells.addresses(found.rows), found.scores.tolist(), strict=True))
 
 
-def test_rows_and_addresses_are_inverse(store: ScanStore) -> None:
-    lookup, cells = MemoryIndex.open(store), every_cell(store)
-    rows = np.array([store.cells.row(cell) for cell in cells])
-    assert lookup.store.cells.addresses(rows) == cells
-    assert sorted(rows.tolist()) == list(range(lookup.store.cells.count))
-
-
 def test_two_commands_can_make_the_index_at_once(relu_store: ScanStore, tmp_path: Path) -> None:  # noqa: F811
     """The second begins while the first has made half of it, and waits there."""
     folder = shutil.copytree(relu_store.folder.root, tmp_path / "study")

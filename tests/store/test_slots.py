@@ -79,8 +79,8 @@ def test_triggers_are_a_sequence_of_the_filled_slots(store: ScanStore) -> None:
     assert [found[0], found[1]] == list(found) == found[:]
     assert found[-1] == found[1]
     assert found[:1] == [found[0]]
-    assert found == TriggerList(store.slots([5]))
-    assert found != TriggerList(store.slots([6]))
+    assert list(found) == list(TriggerList(store.slots([5])))
+    assert list(found) != list(TriggerList(store.slots([6])))
     with pytest.raises(IndexError):
         found[2]
     for one, row in zip(found, slots.sentence.tolist(), strict=True):

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ffmem.analyses.inputs.normalised_layers import (
     NormalisedLayers,
+    missing_fields,
     normalised_layer,
-    not_normalised,
 )
 from ffmem.analyses.inputs.prefix_sample import (
     BATCH_TOKENS,
@@ -179,7 +179,7 @@ def record_sample(
     """
     banks = [_bank(model, layer) for layer in steps(model.layers, "ranking values")]
     chosen = (DEFAULT_CONVENTION,) if for_verdicts else conventions_of(model)
-    normalise = not_normalised if for_verdicts else normalised_layer
+    normalise = missing_fields if for_verdicts else normalised_layer
     prefixes = [sample.prefix_tokens(row) for row in range(len(sample))]
     limits = _small_coefficients(model, prefixes[:PROBE], budget)
     rows: list[Tensor] = []

@@ -47,7 +47,7 @@ def normalised_layer(
     """
     layer, rows = reading.layer, len(reading.m)
     if layer.mixture is not None:
-        return not_normalised(model, reading, lengths, elsewhere)
+        return missing_fields(model, reading, lengths, elsewhere)
     weights = reading.a.float().softmax(dim=1)
     if reading.u is not None:
         weights = weights * reading.u.float()
@@ -68,7 +68,7 @@ def normalised_layer(
     }
 
 
-def not_normalised(
+def missing_fields(
     _model: LanguageModel, reading: LayerRecord, _lengths: Tensor, _elsewhere: Tensor
 ) -> dict[str, Tensor]:
     """The same of a layer that is not measured."""

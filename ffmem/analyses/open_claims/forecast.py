@@ -14,7 +14,7 @@ Count = Callable[[Workload], float]
 
 @dataclass(frozen=True)
 class Enough:
-    """How many units decide a claim: seen on studies of the demo, else a judgement."""
+    """How many units decide a claim: seen on studies of the demo and SmolLM2, else a judgement."""
 
     units: int
     what: str
@@ -45,6 +45,8 @@ BY_CLAIM = {
     "every-key-has-a-pattern": Enough(160, "keys", _keys),
     "several-patterns-a-key": Enough(FEWEST, "keys", _keys),
     "most-triggers-are-covered": Enough(FEWEST, "keys", _keys),
+    "lower-values-do-not-agree": Enough(4_000, "memories", lambda work: work.memories),
+    "predictive-values-predict": Enough(3_000, "memories", lambda work: work.memories),
     "sure-values-are-right": Enough(16_000, "values", _cells),
     "activity-dips": Enough(6, "layers", lambda work: work.whole[0]),
     "the-dip-is-where-semantic-takes-over": Enough(6, "layers", lambda work: work.whole[0]),

@@ -18,7 +18,7 @@ from ffmem.cli.options import (
     model_options,
 )
 from ffmem.cli.output import save_numbers, say
-from ffmem.cli.parameters import ANY, LOCATION, SEED, SOME
+from ffmem.cli.parameters import ANY, LOCATION, SOME
 from ffmem.cli.study_access import open_database, writes_study
 from ffmem.errors import AnnotatorError, StoreError, shorten
 from ffmem.files.whole_files import write_text
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from ffmem.annotations.database import Annotations
     from ffmem.annotations.llm_annotator import LlmAnswer
     from ffmem.annotations.sheets import CaseAnswer, CaseSheet
-
-
-prefix_seed_option = click.option(
-    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
-)
 
 
 @click.group()
@@ -139,10 +134,9 @@ def _sheet_files(paths: tuple[Path, ...]) -> list[Path]:
 
 @annotate.command()
 @click.argument("folder", type=LOCATION)
-@prefix_seed_option
 @database_option
 @writes_study
-def rules(folder: Path, seed: int, database: str | None) -> None:
+def rules(folder: Path, database: str | None) -> None:
     r"""Let the rule annotator answer every sheet that was drawn from the scan in FOLDER.
 
     \b
@@ -153,7 +147,7 @@ def rules(folder: Path, seed: int, database: str | None) -> None:
     from ffmem.store.scan_store import ScanStore
 
     annotations, store = open_database(folder, database), ScanStore.open(folder)
-    answers = answers_by_rule(store, annotations.sheets(), seed)
+    answers = answers_by_rule(store, annotations.sheets())
     new = sum(annotations.answer(sheet, RULES, patterns) for sheet, patterns in answers)
     say(f"{new} new answers by rules")
 
@@ -259,10 +253,9 @@ def _case_answers_of(folder: Path, annotations: Annotations) -> list[CaseAnswer]
 
 @annotate.command()
 @click.argument("folder", type=LOCATION)
-@prefix_seed_option
 @database_option
 @writes_study
-def score(folder: Path, seed: int, database: str | None) -> None:
+def score(folder: Path, database: str | None) -> None:
     r"""Report how well each annotator's patterns predict held-out triggers (detection score).
 
     Patterns are learnt from the prefixes that the annotator ticked, in the same way for people,
@@ -281,7 +274,7 @@ def score(folder: Path, seed: int, database: str | None) -> None:
         raise StoreError(
             f"nobody has answered a sheet of {folder} yet; begin with `ffmem annotate sheets`"
         )
-    result = score_annotators(store, answers, seed)
+    result = score_annotators(store, answers)
     for who, rows in result.annotators.items():
         say(who)
         print_held_out(rows)

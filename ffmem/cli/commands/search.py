@@ -47,7 +47,6 @@ HEADINGS: dict[By, str] = {  # of hits in a terminal; `{text}` is what was searc
 @click.option("--pattern", help="Letters of a pattern's description or kind.")
 @click.option("--phrase", help="A text after whose last token they fire (runs the model).")
 @click.option("--layer", type=int, help="Only memories of this layer.")
-@click.option("--sign", type=click.Choice(["+", "-"]), help="Only cells of this sign.")
 @click.option(
     "--where",
     "conditions",
@@ -64,7 +63,6 @@ HEADINGS: dict[By, str] = {  # of hits in a terminal; `{text}` is what was searc
 def search(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     layer: int | None,
-    sign: str | None,
     conditions: Sequence[str],
     sort: str | None,
     save: Path | None,
@@ -99,7 +97,7 @@ def search(  # noqa: PLR0913 - one parameter per option
     index = MemoryIndex.at_once(ScanStore.open(folder))
     wanted = [Condition.parse(text) for text in conditions]
     index.where([*wanted, *_sortable(sort)])  # an unknown name is refused at once
-    if not given and sort is None and not (conditions or layer or sign):
+    if not given and sort is None and not (conditions or layer):
         raise click.UsageError(
             "search for what? give --token, --words, --meaning, --pattern, --phrase, --where or "
             "--sort"
@@ -109,10 +107,7 @@ def search(  # noqa: PLR0913 - one parameter per option
         raise StoreError(_not_a_token(index, text))
     order = {"layer": layer, "sort": sort or "score", "where": ", ".join(conditions)}
     kinds = ("promotes", "ends") if name == "token" else (name,)
-    questions = [
-        Question(by=cast("By", kind), text=text, sign=cast("Any", sign or ""), **cast("Any", order))
-        for kind in kinds
-    ]
+    questions = [Question(by=cast("By", kind), text=text, **cast("Any", order)) for kind in kinds]
     check_layer(index.store, layer)
     answers = [_found_by(index, question, count) for question in questions]
     answers = [_clear_or_all(index, found, count) for found in answers]

@@ -34,9 +34,6 @@ UNRANKED = "the value is not ranked: run `ffmem scan` as before, without --no-va
 @click.option("-n", "--count", type=ANY, default=10, show_default=True, help="Triggers shown.")
 @click.option("--sample", is_flag=True, help="Show the random sample instead of the strongest.")
 @click.option(
-    "--bands", is_flag=True, help="Also show weaker examples, by size of the coefficient."
-)
-@click.option(
     "--saliency",
     "salient",
     is_flag=True,
@@ -68,7 +65,6 @@ def show(  # noqa: PLR0913 - one parameter per option
     address: str,
     count: int,
     sample: bool,
-    bands: bool,
     salient: bool,
     with_key: bool,
     wakes: str | None,
@@ -101,7 +97,6 @@ def show(  # noqa: PLR0913 - one parameter per option
     if text is not None:
         others = {
             "--sample": sample,
-            "--bands": bands,
             "--saliency": salient,
             "--key": with_key,
             "--wakes": wakes,
@@ -124,8 +119,6 @@ def show(  # noqa: PLR0913 - one parameter per option
         return
     label = label_texts(store).get(str(page.address), "")
     _print_page(page, label, shown, changes, count)
-    if bands:
-        _print_bands(page)
     if key:
         _print_key(key, wakes)
 
@@ -223,19 +216,6 @@ def _print_page(
         weight = "" if trigger.weight is None else f"weight {trigger.weight:.3f} "
         head = f"{trigger.coefficient:10.3f} {weight}{times_text(times):<5}"
         print_hanging(console, head, _trigger_line(trigger, salient.get(id(trigger), ())))
-
-
-def _print_bands(page: MemoryPage) -> None:
-    console = terminal()
-    for band in page.bands:
-        console.print(
-            f"  {100 * band.low:.0f} to {100 * band.high:.0f} % of the largest: {band.sampled} of "
-            f"{len(page.sample)} random prefixes that fire it"
-        )
-        for trigger in band.examples:
-            print_hanging(
-                console, f"{trigger.coefficient:10.3f}       ", _trigger_line(trigger, ())
-            )
 
 
 def _trigger_line(trigger: Trigger, saliency: Sequence[TokenEffect]) -> Text:

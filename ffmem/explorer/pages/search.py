@@ -23,7 +23,7 @@ from ffmem.explorer.query_parameters import EmptyIsNone
 from ffmem.explorer.templating import fill_template
 from ffmem.memories.edits import set_text
 from ffmem.records import as_csv, json_line
-from ffmem.store.search.columns import CONDITIONS_PATTERN, NUMBERS
+from ffmem.store.search.columns import CONDITIONS_PATTERN
 from ffmem.store.search.lookup import MemoryIndex
 from ffmem.store.search.matching_cells import Matches
 
@@ -191,7 +191,6 @@ def _fill(app: FastAPI, path: str, question: Question, *answers: SearchAnswer) -
         size=PAGE,
         signed=context.store.cells.signed,
         kinds_of_weights=_weight_kinds(context.lookup),
-        weight_columns=NUMBERS,
     )
 
 

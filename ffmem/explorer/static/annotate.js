@@ -1,4 +1,4 @@
-import { ask } from "./ask.js";
+import { ask, say } from "./ask.js";
 import { rememberName } from "./name.js";
 
 rememberName();
@@ -8,14 +8,13 @@ form?.addEventListener("submit", async (event) => {
   event.preventDefault();
   const said = document.querySelector("#said");
   const wanted = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, Number(value)]));
-  said.textContent = "Drawing …";
+  say(said, "Drawing …");
   try {
     const { new: count } = await ask("/api/sheets", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wanted) });
     if (!count) throw new Error("nothing new: these sheets are there already, or no key has enough triggers");
     location.reload();
   } catch (error) {
-    said.classList.add("wrong");
-    said.textContent = error.message;
+    say(said, error.message, true);
   }
 });
 
@@ -30,9 +29,8 @@ document.querySelector("#discard")?.addEventListener("click", async () => {
   try {
     const { discarded } = await ask("/api/sheets", { method: "DELETE" });
     if (discarded) location.reload();
-    said.textContent = "Every sheet has an answer, so all stay.";
+    say(said, "Every sheet has an answer, so all stay.");
   } catch (error) {
-    said.classList.add("wrong");
-    said.textContent = error.message;
+    say(said, error.message, true);
   }
 });

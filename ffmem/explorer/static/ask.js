@@ -11,6 +11,12 @@ export async function ask(address, options = {}) {
   return data;
 }
 
+// What a page says of what was asked; red where it went wrong.
+export function say(where, text, wrong = false) {
+  where.textContent = text;
+  where.classList.toggle("wrong", wrong);
+}
+
 // Work during which a button cannot be pressed again; whoever pressed it by key stays there.
 export async function busy(button, work) {
   const here = document.activeElement === button;

@@ -1,4 +1,4 @@
-import { ask, element } from "./ask.js";
+import { ask, element, say } from "./ask.js";
 
 // A search for patterns runs in the background; the page watches it, can stop it, and shows what it has left.
 const PAUSE = 700; // milliseconds between two looks
@@ -14,7 +14,7 @@ async function watch(job, said, bar) {
     while (now.state === "waiting" || now.state === "running") {
       bar.value = now.share;
       const far = now.keys > 1 && now.done ? `${now.done} of ${now.keys} memories` : now.doing || "looking";
-      said.textContent = now.state === "waiting" ? "Waiting for its turn …" : `${far} …`;
+      say(said, now.state === "waiting" ? "Waiting for its turn …" : `${far} …`);
       await new Promise((resolve) => setTimeout(resolve, PAUSE));
       now = await ask(`/api/jobs/${now.number}`);
     }
@@ -34,14 +34,12 @@ for (const button of buttons) {
   button.addEventListener("click", async () => {
     const [said, bar, base] = [place.querySelector("[role=status]"), place.querySelector("progress"), place.dataset.base];
     for (const one of buttons) one.disabled = true;
-    said.classList.remove("wrong");
     try {
       const now = await watch(await ask(base + button.dataset.path, { method: "POST" }), said, bar);
-      said.textContent = found(now);
+      say(said, found(now));
       if (place.dataset.stay === undefined && now.state === "done") location.reload();
     } catch (error) {
-      said.classList.add("wrong");
-      said.textContent = error.message;
+      say(said, error.message, true);
     }
     for (const one of buttons) one.disabled = false;
   });

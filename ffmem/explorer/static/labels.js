@@ -1,4 +1,4 @@
-import { ask, element } from "./ask.js";
+import { ask, element, say } from "./ask.js";
 
 // Label, note, star and lists of a memory; each is saved as soon as it is changed.
 const STARRED = "starred";
@@ -31,11 +31,9 @@ async function change(work, done) {
   try {
     await work();
     show(await ask(path));
-    said.classList.remove("wrong");
-    said.textContent = done;
+    say(said, done);
   } catch (error) {
-    said.classList.add("wrong");
-    said.textContent = error.message;
+    say(said, error.message, true);
   }
 }
 
@@ -54,6 +52,4 @@ at("to-list").addEventListener("submit", (event) => {
   at("list").value = "";
   change(() => put(name, "PUT"), `On the list ${name}.`);
 });
-ask(path).then(show, (error) => {
-  said.textContent = error.message;
-});
+ask(path).then(show, (error) => say(said, error.message, true));

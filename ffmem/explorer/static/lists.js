@@ -1,4 +1,4 @@
-import { ask } from "./ask.js";
+import { ask, say } from "./ask.js";
 
 const said = document.querySelector("#said");
 
@@ -12,7 +12,7 @@ for (const button of document.querySelectorAll(".take")) {
       row.remove();
       if (last) location.assign("/lists");
     } catch (error) {
-      said.textContent = error.message;
+      say(said, error.message, true);
     }
   });
 }
@@ -21,7 +21,7 @@ const form = document.querySelector("#import");
 form?.addEventListener("submit", async (event) => {
   event.preventDefault();
   const [name, file] = [form.elements.name.value.trim(), form.elements.file.files[0]];
-  said.classList.remove("wrong");
+  say(said, "");
   try {
     const text = [form.elements.text.value, file ? await file.text() : ""].join("\n");
     if (!text.trim()) throw new Error("give a file or addresses");
@@ -30,7 +30,6 @@ form?.addEventListener("submit", async (event) => {
     });
     location.assign(`/lists/${encodeURIComponent(name)}`);
   } catch (error) {
-    said.classList.add("wrong");
-    said.textContent = error.message;
+    say(said, error.message, true);
   }
 });

@@ -1,5 +1,5 @@
 // One layer at this place of the text, drawn by the server; its address is that of the page and the layer.
-import { ask, busy, element } from "./ask.js";
+import { ask, busy, element, say } from "./ask.js";
 
 const form = document.querySelector("#picture");
 const said = form.closest("section").querySelector("[role=status]");
@@ -17,8 +17,7 @@ export function offer(found, wanted) {
   layer.replaceChildren(...numbers.map((number) => element("option", {}, number)));
   if (numbers.includes(chosen)) layer.value = chosen;
   figure.hidden = true;
-  said.textContent = hint;
-  said.classList.remove("wrong");
+  say(said, hint);
 }
 
 export function load(image, address) {
@@ -34,19 +33,17 @@ form.addEventListener("submit", (event) => {
   const asked = new URLSearchParams(about);
   asked.set("layer", form.elements.layer.value);
   const address = `/api/prompt/picture.svg?${asked}`;
-  said.classList.remove("wrong");
-  said.textContent = "Drawing …";
+  say(said, "Drawing …");
   busy(form.querySelector("button"), async () => {
     try {
       await load(image, address);
       image.alt = `Layer ${asked.get("layer")} after “${asked.get("text")}”: keys, coefficients, values and their sum`;
       figure.querySelector("a").href = address;
       figure.hidden = false;
-      said.textContent = hint;
+      say(said, hint);
     } catch {
-      said.classList.add("wrong");
-      said.textContent = "The picture could not be drawn.";
-      await ask(address).catch((error) => (said.textContent = error.message));
+      say(said, "The picture could not be drawn.", true);
+      await ask(address).catch((error) => say(said, error.message, true));
     }
   });
 });

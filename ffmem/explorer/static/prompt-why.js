@@ -1,5 +1,5 @@
 // True effects: the strongest memories of this prompt, silenced one by one; a map; who wakes them.
-import { ask, busy, element, shownToken } from "./ask.js";
+import { ask, busy, element, say, shownToken } from "./ask.js";
 import { load } from "./prompt-picture.js";
 import { bar, button, cell, head, heading, memoryLink, moved, row, signed, token } from "./prompt-view.js";
 
@@ -35,11 +35,6 @@ function rest() {
   const done = answered && latest.edited !== null;
   say(said, done ? "" : hint);
   if (done) said.append(...moved(latest));
-}
-
-function say(where, text, wrong = false) {
-  where.textContent = text;
-  where.classList.toggle("wrong", wrong);
 }
 
 export function showEffects() {

@@ -1,4 +1,4 @@
-import { ask } from "./ask.js";
+import { ask, say } from "./ask.js";
 import { offer } from "./prompt-picture.js";
 import { show } from "./prompt-view.js";
 import { ready, showEffects } from "./prompt-why.js";
@@ -33,15 +33,14 @@ async function run() {
   examples?.toggleAttribute("hidden", Boolean(wanted.get("text")));
   if (!wanted.get("text")) {
     answer.hidden = true;
-    said.textContent = "";
+    say(said, "");
     return;
   }
   form.elements.text.value = wanted.get("text");
   form.elements.write.value = wanted.get("write") ?? 0;
   form.elements.chat.checked = wanted.get("chat") === "true";
   const mine = ++turn;
-  said.classList.remove("wrong");
-  said.textContent = form.dataset.loaded ? "Reading …" : "Loading the model …";
+  say(said, form.dataset.loaded ? "Reading …" : "Loading the model …");
   answer.setAttribute("aria-busy", "true");
   try {
     const found = await ask(`/api/prompt?${wanted}`);
@@ -49,15 +48,14 @@ async function run() {
     show(found, { position, explain, apply, remove, choose });
     offer(found, wanted);
     ready(found, wanted, { apply });
-    said.textContent = "";
+    say(said, "");
     limits.textContent = `At most ${found.most_tokens.toLocaleString("en")} tokens, the model’s context.`;
     answer.hidden = false;
     form.dataset.loaded = "yes";
     if (wanted.get("effects")) showEffects();
   } catch (error) {
     if (mine !== turn) return;
-    said.classList.add("wrong");
-    said.textContent = error.message;
+    say(said, error.message, true);
   } finally {
     if (mine === turn) answer.removeAttribute("aria-busy");
   }
@@ -135,8 +133,7 @@ change.addEventListener("submit", (event) => {
   const at = positions.value.replaceAll(" ", "");
   const wrong = addresses(address.value).find((one) => !ADDRESS.test(one));
   if (wrong) {
-    said.classList.add("wrong");
-    said.textContent = `${wrong} is not an address; write layer and memory, as in L2.7.`;
+    say(said, `${wrong} is not an address; write layer and memory, as in L2.7.`, true);
     return;
   }
   apply(...addresses(address.value).map((one) => `${one}${what}${at ? `@${at}` : ""}`));

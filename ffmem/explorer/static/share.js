@@ -1,4 +1,4 @@
-import { element } from "./ask.js";
+import { element, say } from "./ask.js";
 
 // Copies of a page: its link, its tables as one file, and itself as a picture.
 const LARGEST = 1e8; // pixels of a picture
@@ -104,13 +104,11 @@ const acts = { link: copyLink, tables: saveTables, picture: savePicture };
 for (const button of bar?.querySelectorAll("[data-copy]") ?? []) {
   button.addEventListener("click", async () => {
     const said = bar.querySelector("[role=status]");
-    said.classList.remove("wrong");
+    say(said, button.dataset.copy === "picture" ? "Drawing …" : "");
     try {
-      said.textContent = button.dataset.copy === "picture" ? "Drawing …" : "";
-      said.textContent = await acts[button.dataset.copy]();
+      say(said, await acts[button.dataset.copy]());
     } catch (error) {
-      said.classList.add("wrong");
-      said.textContent = `That did not work: ${error.message}`;
+      say(said, `That did not work: ${error.message}`, true);
     }
   });
 }

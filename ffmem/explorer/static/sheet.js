@@ -1,4 +1,4 @@
-import { ask, element } from "./ask.js";
+import { ask, element, say } from "./ask.js";
 import { rememberName } from "./name.js";
 
 rememberName();
@@ -144,8 +144,7 @@ async function save() {
 }
 
 function tell(text, wrong = false) {
-  said.textContent = text;
-  said.classList.toggle("wrong", wrong);
+  say(said, text, wrong);
   said.classList.toggle("good", text === "Saved");
 }
 

@@ -17,7 +17,7 @@ from ffmem.memories.why.passes import (
     gradients_of_states,
     last_logits,
     leaves_at_sums,
-    whole,
+    slopes_of,
 )
 from ffmem.memories.why.proposal import Pair, propose
 from ffmem.memories.why.record import Edge
@@ -98,7 +98,7 @@ def edge(model: LanguageModel, prompt: Prompt, source: Pair, node: Pair, true: f
 
 def _score_slopes(
     model: LanguageModel, prompt: Prompt, targets: Sequence[KeyScore]
-) -> Iterator[list[LayerSlopes]]:
+) -> Iterator[tuple[LayerSlopes, ...]]:
     """For each target the slopes of all layers below it; one backward pass for each."""
     with ExitStack() as stack:
         stack.enter_context(gradients_of_states(model))
@@ -110,7 +110,4 @@ def _score_slopes(
         below = [layer for layer in model.layers if layer.number < target.layer]
         leaves = [zeros[layer.number] for layer in below]
         gradients = gradients_of(model, value, leaves, keep_graph=True)
-        yield [
-            LayerSlopes(layer, m[layer.number], whole(gradient))
-            for layer, gradient in zip(below, gradients, strict=True)
-        ]
+        yield slopes_of(below, m, gradients)

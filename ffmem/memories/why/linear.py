@@ -22,7 +22,6 @@ from ffmem.errors import FfmemError, ModelError
 from ffmem.memories.attribution import direction
 from ffmem.memories.recording import record_forward
 from ffmem.memories.why.passes import (
-    LayerSlopes,
     LogitTarget,
     Passes,
     Prompt,
@@ -30,7 +29,7 @@ from ffmem.memories.why.passes import (
     gradients_of_states,
     last_logits,
     leaves_at_sums,
-    whole,
+    slopes_of,
 )
 from ffmem.memories.why.record import LinearReading
 from ffmem.models.blocks.frozen_attention import frozen_attention
@@ -222,10 +221,6 @@ def linear_passes(
     ):
         raise _no_reading(model, "its experts do not run through transformers' interface")
     blocks = _blocks_of(model)
-
-    def keep(tensor: Tensor) -> Tensor:
-        return tensor.reshape(1, prompt.columns, -1)[:, -1].clone()
-
     with ExitStack() as stack:
         stack.enter_context(gradients_of_states(model))
         with torch.no_grad():
@@ -237,7 +232,7 @@ def linear_passes(
         attending = stack.enter_context(frozen_attention(model.model))
         rules.attach(model.layers, stack)
         m, zeros = stack.enter_context(leaves_at_sums(model.layers))
-        readings = stack.enter_context(record_forward(model.layers, "hrmyo", keep))
+        readings = stack.enter_context(record_forward(model.layers, "hrmyo", prompt.at_end))
         logits = last_logits(model, prompt.tokens)
         _refuse_without_rule(model, blocks, attending)
         target = choose(logits.detach())
@@ -260,10 +255,7 @@ def linear_passes(
         },
     )
     _check_identities(model, reading, found)
-    layers = tuple(
-        LayerSlopes(layer, m[layer.number], whole(gradient))
-        for layer, gradient in zip(model.layers, gradients, strict=True)
-    )
+    layers = slopes_of(model.layers, m, gradients)
     return Passes(found, logits.detach()[0], layers, readings, seconds), reading
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.errors import ModelError, shorten
+from ffmem.locations import first_line
 from ffmem.memories.prompt_explanation import prompt_place
 from ffmem.memories.recording import LayerRecord, record_forward
 from ffmem.models.blocks.trace import evaluation_mode
@@ -41,6 +42,10 @@ class Prompt:
     def columns(self) -> int:
         """Columns of the input, the leading one included."""
         return int(self.tokens.shape[1])
+
+    def at_end(self, tensor: Tensor) -> Tensor:
+        """A copy of what a layer reads or gives at the last place."""
+        return tensor.reshape(1, self.columns, -1)[:, -1].clone()
 
 
 def read_prompt(model: LanguageModel, text: str, position: int | None) -> Prompt:
@@ -179,24 +184,17 @@ def forward_and_backward(
     model: LanguageModel, prompt: Prompt, choose: Callable[[Tensor], Target]
 ) -> Passes:
     """Run both passes; `choose` gets the logits [1, token] and names the target."""
-
-    def keep(tensor: Tensor) -> Tensor:
-        return tensor.reshape(1, prompt.columns, -1)[:, -1].clone()
-
     with ExitStack() as stack:
         stack.enter_context(gradients_of_states(model))
         m, zeros = stack.enter_context(leaves_at_sums(model.layers))
-        readings = stack.enter_context(record_forward(model.layers, "hrmyo", keep))
+        readings = stack.enter_context(record_forward(model.layers, "hrmyo", prompt.at_end))
         begin = time.perf_counter()
         logits = last_logits(model, prompt.tokens)
         seconds = time.perf_counter() - begin
         target: Any = choose(logits.detach())
         value = target.of(logits)[0]
         gradients = gradients_of(model, value, [zeros[one.number] for one in model.layers])
-    layers = tuple(
-        LayerSlopes(layer, m[layer.number], whole(gradient))
-        for layer, gradient in zip(model.layers, gradients, strict=True)
-    )
+    layers = slopes_of(model.layers, m, gradients)
     return Passes(float(value.detach()), logits.detach()[0], layers, readings, seconds)
 
 
@@ -206,7 +204,17 @@ def pass_bytes(model: LanguageModel, columns: int) -> int:
     return 4 * columns * (numbers + 2 * sum(one.memories for one in model.layers))
 
 
-def whole(gradient: Tensor) -> Tensor:
+def slopes_of(
+    layers: Sequence[FeedForward], m: Mapping[int, Tensor], gradients: Sequence[Tensor]
+) -> tuple[LayerSlopes, ...]:
+    """The slopes of some layers, from what `leaves_at_sums` keeps and the gradients there."""
+    return tuple(
+        LayerSlopes(layer, m[layer.number], _whole(gradient))
+        for layer, gradient in zip(layers, gradients, strict=True)
+    )
+
+
+def _whole(gradient: Tensor) -> Tensor:
     """A gradient [column, width] in float32, or float64 where the model has that."""
     flat = gradient.flatten(0, -2)
     return flat if flat.dtype == torch.float64 else flat.float()
@@ -227,7 +235,7 @@ def gradients_of(
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, NotImplementedError) as error:
-        reason = shorten((str(error).splitlines() or [type(error).__name__])[0])
+        reason = shorten(first_line(error))
     raise ModelError(
         f"{model.name} has no backward pass ({reason}), so effects cannot be predicted; load it "
         "without quantisation, or see direct effects with `ffmem prompt`"

@@ -40,7 +40,6 @@ def facts(
     prompts: Sequence[str],
     token: int | str | None = None,
     top: int = TOP,
-    seed: int = 0,
     on_plan: Callable[[Plan], None] | None = None,
 ) -> Facts:
     """The memories that are among the `top` of most prompts, measured in all of them.
@@ -59,7 +58,7 @@ def facts(
     needed = len(prompts) // 2 + 1
     counts = Counter(neuron for one in readings for neuron in _strongest(model, one, top))
     found = [neuron for neuron, count in counts.most_common() if count >= needed]
-    controls = _controls(model, readings, found, seed)
+    controls = _controls(model, readings, found)
     if on_plan is not None and found:
         longest = max(readings, key=lambda one: one.prompt.columns)
         copies = len(readings) * (2 * len(found) + 2)
@@ -119,10 +118,10 @@ def _strongest(model: LanguageModel, reading: _Reading, top: int) -> list[Neuron
 
 
 def _controls(
-    model: LanguageModel, readings: Sequence[_Reading], found: Sequence[Neuron], seed: int
+    model: LanguageModel, readings: Sequence[_Reading], found: Sequence[Neuron]
 ) -> list[Neuron]:
     """A memory of the same layer and of like strength for each, no memory twice."""
-    generator, taken = random.Random(seed), set(found)
+    generator, taken = random.Random(0), set(found)
     controls: list[Neuron] = []
     for number, memory in found:
         place = model.layers.index(model.layer(number))

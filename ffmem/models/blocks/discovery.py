@@ -55,9 +55,7 @@ class _Around:
 
 def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family:
     """A row for this model, made from what one traced run shows."""
-    blocks = _block_list(model, run)
-    if blocks is None:
-        raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
+    blocks = _block_list(model, run, name)
     _refuse_experts(model.get_submodule(blocks), name)
     children = [f"{blocks}.{index}" for index, _ in model.get_submodule(blocks).named_children()]
     unplaced = None
@@ -85,9 +83,7 @@ def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int
 
     A block without any feed-forward layer, such as one of attention alone, has none.
     """
-    blocks = _block_list(model, run)
-    if blocks is None:
-        raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
+    blocks = _block_list(model, run, name)
     found: dict[int, Family] = {}
     for index, child in enumerate(model.get_submodule(blocks).children()):
         block = f"{blocks}.{index}"
@@ -141,14 +137,16 @@ def _norm_inside(run: Trace, block: str, mixture: str, experts: str) -> str | No
     return None
 
 
-def _block_list(model: nn.Module, run: Trace) -> str | None:
-    """The list of modules that holds most of the parameters and was run."""
+def _block_list(model: PreTrainedModel, run: Trace, name: str) -> str:
+    """The list of modules that holds most of the parameters and was run; refuses without one."""
     sizes = {
-        name: sum(p.numel() for p in module.parameters())
-        for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and f"{name}.0" in run.outputs
+        path: sum(p.numel() for p in module.parameters())
+        for path, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and f"{path}.0" in run.outputs
     }
-    return max(sizes, key=lambda name: (sizes[name], -name.count(".")), default=None)
+    if not sizes:
+        raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
+    return max(sizes, key=lambda path: (sizes[path], -path.count(".")))
 
 
 def _refuse_experts(blocks: nn.Module, name: str) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
 from ffmem.errors import DatabaseError, shorten
-from ffmem.locations import location
+from ffmem.locations import first_line, location
 
 TABLES = MetaData()
 WAIT = 10  # seconds for a server to reply, and for others to release a lock
@@ -227,7 +227,7 @@ def _name(where: URL) -> str:
 def _first_line(error: Exception) -> str:
     """What went wrong, in the words of whoever noticed."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    return shorten((str(cause).splitlines() or [type(cause).__name__])[0].rstrip(". "))
+    return shorten(first_line(cause))
 
 
 def _holder(file: Path) -> str:

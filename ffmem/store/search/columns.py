@@ -185,8 +185,12 @@ def agreement_column(store: ScanStore) -> NDArray[np.float32]:
             f"{store.folder.root} has no agreement of keys and values; make it with "
             f"`ffmem analyse {store.folder.root} --only values`"
         )
-    known = np.maximum((ranks >= 0).sum(axis=1), 1)
-    return ((ranks == 0).sum(axis=1) / known).astype(np.float32)
+    return _agreeing_share((ranks == 0).sum(axis=1), (ranks >= 0).sum(axis=1))
+
+
+def _agreeing_share(agreeing: NDArray[Any], triggers: NDArray[Any]) -> NDArray[np.float32]:
+    """The share of triggers that agree; 0 for a cell without any."""
+    return (agreeing / np.maximum(triggers, 1)).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -269,7 +273,7 @@ class AgreementTable:
     @cached_property
     def share(self) -> NDArray[np.float32]:
         """The share of triggers whose next token is the value's top token."""
-        return (self.agreeing / np.maximum(self.triggers, 1)).astype(np.float32)
+        return _agreeing_share(self.agreeing, self.triggers)
 
     def of(self, row: int) -> ValueAgreement:
         """One cell."""

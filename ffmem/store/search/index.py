@@ -19,7 +19,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,8 @@ from numpy.typing import NDArray
 from ffmem.errors import StoreError
 from ffmem.files.whole_files import write_errors, write_text
 from ffmem.records import UNRESTORABLE
-from ffmem.store.digests import Files, files_of, first_wrong, seal, unseal, write_with_digest
-from ffmem.store.folder import StudyFolder, read_json
+from ffmem.store.digests import Files, files_of, first_wrong, seal, unseal
+from ffmem.store.folder import read_json
 from ffmem.store.kept_sentences import flat_indices, starts_of
 from ffmem.store.parquet_tables import (
     END_COLUMNS,
@@ -40,6 +39,7 @@ from ffmem.store.parquet_tables import (
     read_column,
 )
 from ffmem.store.scan_store import READ_AT_OPENING, ScanStore
+from ffmem.store.scan_writer import write_array_at
 from ffmem.store.slots import TRIGGERS_SHOWN
 from ffmem.store.verification import refuse_damage
 
@@ -228,7 +228,7 @@ def open_index(store: ScanStore, watch: Callable[[str], None] = lambda _name: No
                 store.folder.index_note.unlink(missing_ok=True)
             digests: Files = {}
             for name, array in _index_arrays(store, watch):
-                digests |= save(store.folder, name, array)
+                digests |= write_array_at(store.folder, store.folder.index_array(name), array)
             files = {name: asdict(digest) for name, digest in digests.items()}
             note = json.dumps(seal({**mark(store), "files": files}))
             write_text(store.folder.index_note, note)
@@ -276,16 +276,6 @@ def is_current_index(store: ScanStore) -> bool:
         return first_wrong(store.folder.root, files, READ_AT_OPENING) is None
     except StoreError:  # closed to us, so it is as good as none
         return False
-
-
-def save(folder: StudyFolder, name: str, array: NDArray[Any]) -> Files:
-    """One array, ready to be memory-mapped."""
-
-    def write(part: Path) -> None:
-        with part.open("wb") as file:
-            np.save(file, array)
-
-    return write_with_digest(folder, folder.index_array(name), write)
 
 
 def _index_arrays(

@@ -30,26 +30,6 @@ from tests.analyses.planted import (
 KEY = Address(3, 7)
 
 
-@pytest.fixture(scope="module")
-def corpus() -> list[Prefix]:
-    draw = random.Random(1)
-    stretches = [
-        about(draw, draw.choice((WAR, NEWS))) if draw.random() < 0.1 else filler(draw)
-        for _ in range(1200)
-    ]
-    return prefixes(stretches)
-
-
-@pytest.fixture(scope="module")
-def annotator(corpus: list[Prefix]) -> RuleAnnotator:
-    background = Background.of(corpus)
-    pseudo = PseudoKeys(corpus, seed=0)
-    keys = [pseudo.random(1).shown for _ in range(150)]
-    return RuleAnnotator(
-        background, TopicFinder.calibrate(embedding, background, corpus, {"random": keys})
-    )
-
-
 def planted(kind: str, count: int = 25, seed: int = 2) -> list[Prefix]:
     """Triggers of a key that fires on one known thing."""
     draw = random.Random(seed)

@@ -8,34 +8,13 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.analyses.patterns.held_out import Trial, held_out_scores
-from ffmem.analyses.patterns.prefixes import Prefix, PseudoKeys
+from ffmem.analyses.patterns.prefixes import Prefix
 from ffmem.analyses.patterns.record import Pattern
 from ffmem.analyses.patterns.rule_annotator import RuleAnnotator, rules_from_examples
-from ffmem.analyses.patterns.semantic_patterns import TopicFinder
-from ffmem.analyses.patterns.surface_patterns import Background
-from tests.analyses.planted import NEWS, PLAIN, WAR, about, embedding, filler, prefixes
+from tests.analyses.planted import PLAIN, WAR, about, filler, prefixes
 
 KEY = Address(3, 7)
 EVERY = tuple(range(1, 26))
-
-
-@pytest.fixture(scope="module")
-def corpus() -> list[Prefix]:
-    draw = random.Random(1)
-    topics = (WAR, NEWS)
-    return prefixes(
-        [about(draw, draw.choice(topics)) if n % 10 == 0 else filler(draw) for n in range(1000)]
-    )
-
-
-@pytest.fixture(scope="module")
-def annotator(corpus: list[Prefix]) -> RuleAnnotator:
-    background = Background.of(corpus)
-    pseudo = PseudoKeys(corpus, seed=0)
-    keys = [pseudo.random(1).shown for _ in range(100)]
-    return RuleAnnotator(
-        background, TopicFinder.calibrate(embedding, background, corpus, {"random": keys})
-    )
 
 
 def pattern_of(kind: str, ranks: tuple[int, ...]) -> Pattern:
