@@ -104,11 +104,6 @@ def test_a_study_without_experts_has_no_such_page(toy_study: Study) -> None:
         assert "no experts" in asking.get("/api/experts").text
 
 
-def test_suppressed_memories_are_named_with_their_experts(study: Study) -> None:
-    named = [str(case.memory) for case in study.result("suppression").examples]
-    assert all(study.store.cells.resolve(Address.parse(name)) for name in named)
-
-
 def test_an_expert_that_is_never_chosen_has_a_row_too(
     client: TestClient, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:

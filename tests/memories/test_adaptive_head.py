@@ -125,9 +125,11 @@ def test_pushes_are_scores_that_add_up(model: ffmem.LanguageModel) -> None:
     vectors = vectors_of(model)
     for place, reading in enumerate(readings):
         old, new = int(found["residual"][0, place]), int(found["output"][0, place])
-        for name, token in (("old", old), ("new", new)):
-            push = float(vectors[token] @ reading.y[0])
-            assert float(found[f"push_on_{name}"][0, place]) == pytest.approx(push, abs=1e-4)
+        pushes = {
+            name: float(vectors[one] @ reading.y[0]) for name, one in (("old", old), ("new", new))
+        }
+        assert float(found["push_on_old"][0, place]) == pytest.approx(pushes["old"], abs=1e-4)
+        for name, push in pushes.items():
             assert float(found[f"{name}_change"][0, place]) == pytest.approx(push, abs=1e-4)
 
 
