@@ -2,6 +2,8 @@
 # `make bench` measures the scan against a bare forward pass.
 PYTHON ?= python3
 VENV := .venv
+# Modules are compiled once, not again in each of the hundred processes that the tests start.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 # One more than there are cores, five at most: tests of browsers and workers often wait.

@@ -11,6 +11,7 @@ import pytest
 
 from ffmem.analyses.study import Study
 from ffmem.report.comparison import summarise, write_comparison
+from tests.small_study import drawing_few_figures
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +19,14 @@ def pages(
     toy_study: Study, gated_study: Study, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     both = tmp_path_factory.mktemp("both") / "both.html"
+    with drawing_few_figures():
+        write_comparison([summarise(toy_study), summarise(gated_study)], both)
     return {
         "report": toy_study.folder / "report.html",
         "values": toy_study.folder / "report" / "values.html",
         "gated": gated_study.folder / "report.html",
         "weights": gated_study.folder / "report" / "weights.html",
-        "compare": write_comparison([summarise(toy_study), summarise(gated_study)], both),
+        "compare": both,
     }
 
 
