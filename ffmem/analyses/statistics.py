@@ -269,9 +269,9 @@ def beyond_seeds(kinds: Sequence[Sequence[Interval]], layers: int = PAPER_LAYERS
     """For every kind the mean of its seeds, and the interval in which another seed would lie.
 
     The deviation of seeds is that of all kinds together, since there are few of each, or that of
-    the kind where it is larger; where no kind has two seeds it is taken as a share of the number
-    in so many layers, and at least as its own error. Another seed deviates from the mean of known
-    ones by more than from the truth.
+    the kind, with its own degrees of freedom, where that reaches further; where no kind has two
+    seeds it is taken as a share of the number in so many layers, and at least as its own error.
+    Another seed deviates from the mean of known ones by more than from the truth.
     """
     means = [fmean(one.estimate for one in found) for found in kinds]
     freedom = sum(len(found) - 1 for found in kinds)
@@ -290,15 +290,21 @@ def beyond_seeds(kinds: Sequence[Sequence[Interval]], layers: int = PAPER_LAYERS
             )
         )
         if freedom:
-            quantile = T_QUANTILES[min(freedom, len(T_QUANTILES)) - 1]
-            variance = max(sum(squares) / freedom, own / max(count - 1, 1))
-            reach = quantile * (variance * (1 + 1 / count)) ** 0.5
+            deviations = [_deviation(sum(squares), freedom), _deviation(own, count - 1)]
+            reach = max(deviations) * (1 + 1 / count) ** 0.5
         else:
             share = ONE_SEED * (PAPER_LAYERS / layers) ** 0.5
             reach = max(REACH * share * abs(mean), (down + up) / 2) * 2**0.5  # of two seeds
         down, up = ((half**2 + reach**2) ** 0.5 for half in (down, up))
         spans.append(Interval(mean, mean - down, mean + up, min(one.n for one in found)))
     return spans
+
+
+def _deviation(squares: float, freedom: int) -> float:
+    """How far 95 % of a normal distribution reach from its mean, of which so many numbers tell."""
+    if not freedom:
+        return 0.0
+    return T_QUANTILES[min(freedom, len(T_QUANTILES)) - 1] * (squares / freedom) ** 0.5
 
 
 def holm(chances: list[float]) -> list[float]:

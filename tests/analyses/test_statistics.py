@@ -241,8 +241,8 @@ def test_a_kind_whose_seeds_differ_more_than_those_of_others_has_its_own_deviati
     pooled = (0.005 / 4 * (1 + 1 / 3)) ** 0.5
     own = (0.005 / 2 * (1 + 1 / 3)) ** 0.5
     assert beside.high - beside.estimate == pytest.approx(T_QUANTILES[3] * pooled)
-    assert span.high - span.estimate == pytest.approx(T_QUANTILES[3] * own)
-    assert alone.high - alone.estimate == pytest.approx(T_QUANTILES[1] * own)
+    for found in (span, alone):  # a calm kind beside it makes it no surer
+        assert found.high - found.estimate == pytest.approx(T_QUANTILES[1] * own)
 
 
 def test_a_gain_with_depth_is_that_of_the_line_from_the_lowest_layer_to_the_highest() -> None:
