@@ -40,6 +40,7 @@ LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
 SCAN, RANKING, REPORT = "scan", "ranking", "report"
 DEMO = "demo"  # whose keys and cases a language model has read
 DISK_PER_SLOT, DISK_PER_CELL, DISK_PER_TOKEN = 9, 350, 12  # bytes, as of the embedded model
+LIBRARIES = 1200 << 20  # bytes of a CPU, with what a study holds beside the scan; of the demo
 DISK_OF_FIGURES = 45 << 20  # bytes, with the report: each page has the library that draws it
 TOKENS_PER_SENTENCE = 25  # per sentence, where the text cannot be looked at twice
 
@@ -114,8 +115,9 @@ def estimate(
     is_whole = set(only) <= set(there)  # its verdicts are printed at once
     left = {} if is_whole else open_claims(work, only, has_readings=model.name == DEMO)
     copies = 2 if controls else 1
-    needed = memory(model, plan, copies), disk(model, plan, text, copies)
-    return Estimate(text, seconds, *needed, kept, open_claims_text(left))
+    needed = memory(model, plan, copies) + (LIBRARIES if model.device.type == "cpu" else 0)
+    on_disk = disk(model, plan, text, copies)
+    return Estimate(text, seconds, needed, on_disk, kept, open_claims_text(left))
 
 
 def disk(model: LanguageModel, plan: ScanPlan, text: CorpusSize, copies: int = 1) -> int:
