@@ -40,7 +40,7 @@ LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
 SCAN, RANKING, REPORT = "scan", "ranking", "report"
 DEMO = "demo"  # whose keys and cases a language model has read
 DISK_PER_SLOT, DISK_PER_CELL, DISK_PER_TOKEN = 9, 350, 12  # bytes, as of the embedded model
-LIBRARIES = 1200 << 20  # bytes of a CPU, with what a study holds beside the scan; of the demo
+LIBRARIES = 1200 << 20  # bytes on a CPU: libraries, loading, drawing; seen on the demo
 DISK_OF_FIGURES = 45 << 20  # bytes, with the report: each page has the library that draws it
 TOKENS_PER_SENTENCE = 25  # per sentence, where the text cannot be looked at twice
 
